@@ -1,6 +1,6 @@
 /*
- * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: every rank's routing map first, and no wait with a
- * row budget.
+ * dispatcher_hybridep.c: the Flex dispatcher in HybridEP's style: every rank's routing map first, and with a row
+ * budget no wait for this forward's numbers.
  *
  * Collectives on tp_ep, none with one rank:
  *
@@ -24,20 +24,21 @@
  * different sizes (hazard H7, Megatron-LM #4816).
  *
  * Without a budget (exact) the host waits once, for the counts that the device derives from the maps, and splits are as
- * many rows as there are. With a budget nothing waits: each rank sends each peer T_pad rows, used or not, and counts
- * stay on the device. Choices beyond the budget have no row; the choices of the last local experts lose their rows
- * first, and among those the choices of the last source ranks and tokens. The device sums what was dropped. A graph can
- * capture the budget form with BOUND or with equal T.
+ * many rows as there are. With a budget nothing waits in this forward (but see Remedies): each rank sends each peer
+ * T_pad rows, used or not, and counts stay on the device. Choices beyond the budget have no row; the choices of the
+ * last local experts lose their rows first, and among those the choices of the last source ranks and tokens. The device
+ * sums what was dropped. A graph can capture the budget form with BOUND or with equal T.
  *
  * The metadata lie in memory of the group without a budget (moe_ep_buffer_reserve), in the dispatcher's own with one.
  * So a rank that has no memory for the rest can take part in their exchange and say so.
  *
  * Remedies: without a budget, the AND of this layer-forward's proposals is in force at once, because the proposals came
  * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
- * are one layer-forward older. What ranks must give alike (moe_dispatcher_set_alike) is compared then, too; a
- * dispatcher without such a number whose rank proposed nothing knows that the AND is nothing and reads none. While a
- * graph is captured, ranks propose nothing. UNEVEN and BOUND change the exchange that carries them, and always act from
- * the next layer-forward on; for the first one they are agreed on in the exchange that makes the buffer.
+ * are one layer-forward older. What ranks must give alike (moe_dispatcher_set_alike) is compared then, too: that
+ * forward waits for the event behind the last one's numbers; a dispatcher without such a number whose rank proposed
+ * nothing knows that the AND is nothing and reads none. While a graph is captured, ranks propose nothing. UNEVEN and
+ * BOUND change the exchange that carries them, and always act from the next layer-forward on; for the first one they
+ * are agreed on in the exchange that makes the buffer.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */

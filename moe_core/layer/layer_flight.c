@@ -4,8 +4,10 @@
  * What a step has is a struct moe_layer of its own, with its parts and their memory; the handle's is the first of them.
  * So nothing in the parts knows of microbatches, and one at a time costs nothing. A table of saved buffers, swapped
  * into the parts before each backward, was rejected: every part would have to list what it keeps, and a list that
- * forgets one buffer is a wrong gradient. Which of them a forward takes follows from the order of calls alone, which is
- * the same on all ranks: agreements between ranks that live in the parts stay between the same microbatches.
+ * forgets one buffer is a wrong gradient. Which of them a forward takes, and when one more is made (a collective),
+ * follows from the order of forwards and backwards alone, which is the same on all ranks: agreements between ranks that
+ * live in the parts stay between the same microbatches. Taking whatever place is free was rejected: a forward that was
+ * dropped frees its place when this rank's garbage collector comes, and its peers' at another time, or never.
  */
 #include "moe_core/layer/layer_state.h"
 
@@ -41,18 +43,24 @@ static int make_one_more(moe_layer_t *l, moe_layer_t **out)
     return rc;
 }
 
-/* Finds the place of a forward: that of its own name, else a free one, else a new one. */
+/*
+ * Finds the place of a forward: that of its own name, else one to which a backward came or need not come, else a new
+ * one, else the one whose forward is longest ago and was dropped.
+ */
 static int find_place(moe_layer_t *l, const struct moe_step *step, moe_layer_t **out)
 {
     *out = l;
     if (l->config.in_flight < 2) {
         return 0;
     }
-    moe_layer_t *free = NULL;
+    moe_layer_t *free = NULL, *first = NULL;
+    int32_t waiting = 0;
     for (int32_t i = l->flying; i-- > 0;) {
         moe_layer_t *f = l->flight[i];
-        free = waits(f) || f->dw_waits ? free : f;
-        if (waits(f) && same(&f->step, step)) {
+        free = f->due || f->dw_waits ? free : f;
+        first = f->due && (first == NULL || f->began < first->began) ? f : first;
+        waiting += waits(f) || f->dw_waits;
+        if (f->due && same(&f->step, step)) {
             *out = f;
             return 0;
         }
@@ -61,11 +69,20 @@ static int find_place(moe_layer_t *l, const struct moe_step *step, moe_layer_t *
         *out = free;
         return 0;
     }
-    return l->flying < l->config.in_flight
-               ? make_one_more(l, out)
+    if (l->flying < l->config.in_flight) {
+        return make_one_more(l, out);
+    }
+    if (first != NULL && !waits(first)) {
+        *out = first;
+        return 0;
+    }
+    return waiting == l->flying
+               ? LAYER_FAIL(l, MOE_E_STATE,
+                            "forward of one more microbatch while %d wait for their backward: raise in_flight", waiting)
                : LAYER_FAIL(l, MOE_E_STATE,
-                            "forward of one more microbatch while %d wait for their backward: raise in_flight",
-                            l->flying);
+                            "forward of one more microbatch while %d wait for their backward, the oldest of %d places "
+                            "among them, and the others were dropped without one: raise in_flight",
+                            waiting, l->flying);
 }
 
 int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, const struct moe_step *step,
@@ -78,7 +95,15 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     }
     l->last = f;
     f->began = ++l->turn;
-    return layer_forward(f, weights, step, x, tokens, y);
+    rc = layer_forward(f, weights, step, x, tokens, y);
+    f->due = rc == 0 && layer_goes_back(f);
+    return rc;
+}
+
+static int go_back(moe_layer_t *l, const void *dy, void *dx)
+{
+    l->due = false;
+    return layer_backward(l, dy, dx);
 }
 
 int moe_layer_backward_of(moe_layer_t *l, const struct moe_step *step, const void *dy, void *dx)
@@ -86,7 +111,7 @@ int moe_layer_backward_of(moe_layer_t *l, const struct moe_step *step, const voi
     moe_layer_t *one[] = {l}, **flight = l->flight != NULL ? l->flight : one;
     for (int32_t i = 0; i < (l->flight != NULL ? l->flying : 1); i++) {
         if (flight[i]->plan.used > 0 && same(&flight[i]->step, step)) {
-            return layer_backward(flight[i], dy, dx);
+            return go_back(flight[i], dy, dx);
         }
     }
     return LAYER_FAIL(l, MOE_E_STATE, "no forward of microbatch %u of step %u waits for its backward", step->microbatch,
@@ -111,7 +136,7 @@ int moe_layer_backward(moe_layer_t *l, const void *dy, void *dx)
         only = waits(l->flight[i]) ? l->flight[i] : only;
         waiting += waits(l->flight[i]);
     }
-    return waiting < 2 ? layer_backward(only, dy, dx)
+    return waiting < 2 ? go_back(only, dy, dx)
                        : LAYER_FAIL(l, MOE_E_STATE, "%d microbatches wait for their backward: say which", waiting);
 }
 
@@ -132,8 +157,14 @@ int moe_layer_backward_dw(moe_layer_t *l)
 {
     moe_layer_t *next = l->flight != NULL ? oldest(l) : NULL;
     int rc = layer_backward_dw(next != NULL ? next : l);
-    while (rc == 0 && next != NULL && (next = oldest(l)) != NULL) {
-        rc = layer_backward_dw(next);
+    while (next != NULL && (next = oldest(l)) != NULL) { /* behind a failure, too: none is left that nobody can end */
+        struct moe_failure first;
+        moe_failure_keep(&first);
+        int later = layer_backward_dw(next);
+        if (rc != 0) {
+            moe_failure_restore(&first);
+        }
+        rc = rc ? rc : later;
     }
     return rc;
 }

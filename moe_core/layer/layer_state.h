@@ -50,6 +50,7 @@ struct moe_layer {
     struct moe_layer *last;    /* of main: that of the last forward */
     uint64_t turn;             /* of main: forwards so far */
     uint64_t began;            /* the turn of this one's last forward */
+    bool due;                  /* the last forward's backward is due; still so when this rank dropped that forward */
     bool dw_waits;             /* backward_dw is due */
     bool routed;               /* the router's forward of the pass under way was called */
 

@@ -59,6 +59,7 @@ RECOMPUTE = {"none": 0, "activation": 1, "fc1": 2}
 UNEVEN = {"none": 0, "max": 1, "bound": 2}
 DTYPE = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 PHASE = {"none": 0, "forward": 1, "backward": 2, "recompute": 3, "reduce": 4, "optimizer": 5}
+PLACES = 64  # MOE_UNEVEN_MICROBATCHES of moe/uneven.h
 EXPERT_PARAMETERS = ("w1", "b1", "w2", "b2")
 PARAMETERS = ("gate", "gate_bias", *EXPERT_PARAMETERS, "shared_w1", "shared_b1", "shared_w2", "shared_b2",
               "shared_gate")
@@ -640,6 +641,7 @@ class MoELayer(torch.nn.Module):
 
     def _open(self):
         self._flying, self._tags, self._delayed = set(), 0, []  # tags of microbatches in flight; forwards so far
+        self._places = {}  # set_step's of the last forwards, oldest first
         self._handle = _Handle(self.device, self._config, self.groups)
         self.device.lib.moe_router_set_loss_scale(self._router(), self._loss_scale)
 
@@ -652,7 +654,7 @@ class MoELayer(torch.nn.Module):
         collective call, so is this."""
         other = memo[id(self)] = self.__class__.__new__(self.__class__)
         own = {name: value for name, value in self.__dict__.items() if name not in ("_handle", "_flying", "_delayed",
-                                                                                    "_config")}
+                                                                                    "_places", "_config")}
         other.__dict__.update(copy.deepcopy(own, memo))
         other._config = other._c_config()
         other._open()
@@ -859,11 +861,16 @@ class MoELayer(torch.nn.Module):
         main_grads."""
         if not self._delayed:
             _fail("state", f"rank {self.world_rank}, layer {self.layer}: no weight gradients wait")
-        with self.device.order():
-            self.device.lib.check(self.device.lib.moe_layer_backward_dw(self._handle.pointer))
-        for lease, *_ in self._delayed:
-            lease.end()
-        self._delayed.clear()
+        try:
+            with self.device.order():
+                self.device.lib.check(self.device.lib.moe_layer_backward_dw(self._handle.pointer))
+        except MoeError:
+            self.device.keep(*self._delayed)
+            raise
+        finally:  # C has ended all of them, behind a failure, too
+            for lease, *_ in self._delayed:
+                lease.end()
+            self._delayed.clear()
         for name in EXPERT_PARAMETERS:
             value = getattr(self, name)
             if getattr(value, "requires_grad", False) and hasattr(value, "grad_added_to_main_grad"):
@@ -906,13 +913,22 @@ class MoELayer(torch.nn.Module):
     def set_step(self, step, microbatch=0):
         """Where in training the next forwards are, for what the library reports: an observer compares the ranks by
         step, microbatch and layer, and what ranks agree on for a microbatch (uneven "max") is agreed once for all its
-        layers. Without it every forward is a step of its own, and agrees for itself."""
+        layers: the layers of a place have the same number of tokens. A second forward of this layer at the same place
+        agrees for itself, and so does every forward without set_step, which is a step of its own. Ranks call this
+        alike; with pad_to_capacity the step must be the same on all of them, too."""
         self._step = (step, microbatch)
         _tell_rehearsal(step)
 
     def _next_step(self):
         self._tags += 1
-        step = CStep(*(self._step or (self._counted, 0)), alone=self._step is None, tag=self._tags & 0xFFFFFFFF)
+        # Another microbatch by the same name may have other tokens while the first one is still in flight. Whether it
+        # is follows from calls that all ranks make, and not from what this rank's collector has forgotten.
+        alone = self._step is None or self._step in self._places
+        if not alone:
+            self._places[self._step] = None
+            if len(self._places) > PLACES:
+                del self._places[next(iter(self._places))]
+        step = CStep(*(self._step or (self._counted, 0)), alone=alone, tag=self._tags & 0xFFFFFFFF)
         self._counted += 1
         return step
 

@@ -208,11 +208,12 @@ int moe_layer_preset(const char *name, struct moe_layer_config *config);
 
 /*
  * Makes a layer. COLLECTIVE on the group whose ranks meet in the dispatcher, with a wait: where a rank fails, for want
- * of memory above all, all of them get an error, the others one that names it and has its code. *out is owned by the
- * caller; borrows device and what `config` points to. All functions of a layer: one thread at a time. Errors: NOMEM,
- * SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of dispatcher does not have), COMM, ARG (a
- * legacy sum of the router in a layer whose caller sums it, or two of them at once), and the errors of router.h,
- * dispatcher.h, experts.h and shared.h.
+ * of memory above all, all of them get an error, the others one that names it and has its code; a rank fails alone, and
+ * its peers wait, with COMM and without host or pinned memory for the layer itself or for the words of that exchange.
+ * *out is owned by the caller; borrows device and what `config` points to. All functions of a layer: one thread at a
+ * time. Errors: NOMEM, SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of dispatcher does not
+ * have), COMM, ARG (a legacy sum of the router in a layer whose caller sums it, or two of them at once), and the errors
+ * of router.h, dispatcher.h, experts.h and shared.h.
  */
 int moe_layer_new(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t **out);
 /* Frees the layer and clears the pointer. NULL is allowed. */
@@ -228,9 +229,11 @@ void moe_layer_destroy(moe_layer_t **layer);
  * same microbatch. Waits for the stream where the dispatcher does (the splits of an all-to-all are host numbers).
  * Errors: SHAPE, and those of dispatcher.h; a check that needs only this rank's numbers comes before any collective.
  * ARG where ranks freeze different parameters: the same error on all ranks of the dispatch group, which names the first
- * rank that differs from rank 0. Not compared are ranks that exchange nothing before they send rows (drop-and-pad, and
- * a row budget, whose numbers the host never sees), and ranks of tp in other dispatch groups (SHARD_EXPERTS). There the
- * obligations differ where the sum over tp does, which an observer sees in forward; without one, backward hangs.
+ * rank that differs from rank 0. Where the host sees no numbers before rows are sent the error comes late, on all
+ * ranks: with a row budget in the next forward (not in a capture), in drop-and-pad in the first forward of the next
+ * step, which must be the same step on all ranks. Not compared are ranks of tp in other dispatch groups
+ * (SHARD_EXPERTS): the obligations differ where the sum over tp does, which an observer sees in forward; without one,
+ * backward hangs.
  */
 int moe_layer_forward(moe_layer_t *layer, const struct moe_layer_weights *weights, const struct moe_step *step,
                       const void *x, int64_t tokens, void *y);
@@ -249,13 +252,15 @@ int moe_layer_backward_of(moe_layer_t *layer, const struct moe_step *step, const
 
 /*
  * Forgets the forward of that microbatch whose backward will not come, as autograd forgets a graph that is dropped: its
- * memory goes back, its place is free. Where none waits, nothing happens. All ranks must drop the same ones.
+ * memory goes back. Where none waits, nothing happens. All ranks must leave out the same backwards, but each drops them
+ * when it likes, before the next forward that needs the place: such a place is taken again only when no other is free
+ * or can be made, the one of the oldest forward first; where that one still waits on a rank, forward is STATE there.
  */
 void moe_layer_drop(moe_layer_t *layer, const struct moe_step *step);
 
 /*
  * Computes the gradients that delay_wgrad left, none where the experts are frozen; of all backwards so far, oldest
- * first. Errors: STATE when no backward left any.
+ * first. Behind an error, which is the first one's, none waits any more. Errors: STATE when no backward left any.
  */
 int moe_layer_backward_dw(moe_layer_t *layer);
 

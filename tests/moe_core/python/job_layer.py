@@ -222,6 +222,26 @@ def check_delayed(device, world):
     check_gradients("delayed", whole, layer, device, world,
                     lambda value: getattr(value, "main_grad", value.grad), 2e-5, 2)
     expect("state", "no weight gradients wait", layer.backward_dw)
+    # A failure ends them all: the next step is an ordinary one.
+    lib, real = device.lib, device.lib.moe_layer_backward_dw
+    for _ in range(2):
+        x, dy = whole.inputs()
+        layer(x).backward(dy)
+    lib.moe_layer_backward_dw = lambda pointer: min(real(pointer), moe_core.ERROR["nomem"])
+    expect("nomem", "", layer.backward_dw)
+    lib.moe_layer_backward_dw = real
+    device.synchronize()  # nobody has waited for the work of a call that failed
+    expect("state", "no weight gradients wait", layer.backward_dw)
+    for name in moe_core.EXPERT_PARAMETERS:
+        getattr(layer, name).main_grad.zero_()
+    for value in layer.parameters():
+        value.grad = None
+    for _ in range(2):
+        x, dy = whole.inputs()
+        layer(x).backward(dy)
+    layer.backward_dw()
+    check_gradients("delayed, behind a failure", whole, layer, device, world,
+                    lambda value: getattr(value, "main_grad", value.grad), 2e-5, 2)
 
 
 def check_in_flight(device, world):
@@ -267,6 +287,49 @@ def check_in_flight(device, world):
     y = layer(x)
     y.backward(dy, retain_graph=True)
     expect("state", "second time", lambda: y.backward(dy))
+
+
+def check_dropped_apart(device, world):
+    """Rank 0 keeps outputs whose backward never comes, its peers' are collected at once: the next forwards issue the same
+    collectives on all ranks, those that make a place included, and agree for themselves at one place in training."""
+    whole = Whole("dropped", dict())
+    dispatch = moe_core.Dispatch(kind="allgather", uneven="max") if SIZE > 1 else None
+    layer = whole.layer(device, world, in_flight=2, dispatch=dispatch)
+
+    def step(times=1):  # the last one goes back first
+        flying = []
+        for _ in range(times):
+            x, dy = whole.inputs()
+            flying.append((x, layer(x), dy))
+        for x, y, dy in reversed(flying):
+            y.backward(dy)
+            close("dropped: y", y, whole.sets[RANK]["y"], 2e-5)
+            close("dropped: dx", x.grad, whole.sets[RANK]["x"].grad, 2e-5)
+
+    layer.set_step(3)
+    kept = [layer(whole.inputs()[0])]
+    if RANK != 0:
+        kept.clear()
+    for _ in range(3):
+        step()
+    layer.set_step(4)
+    kept.append(layer(whole.inputs()[0]))
+    if RANK != 0:
+        kept.clear()
+    with torch.no_grad():
+        close("dropped: evaluation", layer(whole.inputs()[0]), whole.sets[RANK]["y"], 2e-5)
+    if RANK == 0:
+        expect("state", "in_flight", lambda: layer(whole.inputs()[0]))
+    kept.clear()
+    step(2)
+    step(2)
+    # The oldest place is the next one, though another is free: all ranks take the same.
+    keep = layer(whole.inputs()[0])
+    for _ in range(2):
+        layer(whole.inputs()[0])
+    expect("state", "the oldest of 3 places among them", lambda: layer(whole.inputs()[0]))
+    del keep
+    step()
 
 
 def expect(name, text, call):
@@ -681,6 +744,7 @@ def main():
                               device, world)
     check_main_grad(device, world)
     check_in_flight(device, world)
+    check_dropped_apart(device, world)
     check_stream(device, world)
     check_gather(device, world)
     check_expert_bias(device, world)

@@ -266,7 +266,7 @@ class _Apply(torch.autograd.Function):
         gradients = _Gradients(call, ctx.leaves, weights, biases, now, biases_wanted)
         _backward(call, weights, biases, bias_probs, gradients, x, counts, dy, dx, d_probs)
         if call.later is not None and any(weights_wanted):
-            call.later.append((call, ctx.leaves, weights, weights_wanted, x, counts, dy))
+            call.later.append((call, ctx.leaves, weights, weights_wanted, x, counts, dy, _stream_of(x)))
         of_parameters = (gradients.result(i) if wants else None for i, wants in enumerate(wanted))
         return (None, None, dx, None, None, d_probs, *of_parameters)
 
@@ -281,13 +281,31 @@ def _backward(call, weights, biases, bias_probs, gradients, x, counts, dy, dx, d
                                                LATER if gradients.accumulate else FIRST))
 
 
+def _stream_of(x):
+    """PyTorch's current stream for a tensor on a GPU; None on the CPU."""
+    return torch.cuda.current_stream(x.device) if x.is_cuda else None
+
+
+def _come_from(stream, tensors):
+    """Orders the current stream behind `stream`, where backward left these tensors, and tells PyTorch's allocator that
+    they are read here, too: it would give their memory to the next user on `stream` at once."""
+    here = _stream_of(tensors[0])
+    if stream == here:
+        return
+    here.wait_stream(stream)
+    for tensor in tensors:
+        tensor.record_stream(here)
+
+
 def backward_later(later):
     """The weight gradients of all backwards that left theirs in `later`, the oldest first: into main_grad with `fused`,
-    else added to .grad. Raises MoeError "state" where there are none."""
+    else added to .grad; on the stream that is current now, behind all that backward's stream holds now. Raises MoeError
+    "state" where there are none."""
     if not later:
         _fail("state", "no weight gradients wait")
     while later:
-        call, leaves, weights, wanted, x, counts, dy = later.pop(0)
+        call, leaves, weights, wanted, x, counts, dy, stream = later.pop(0)
+        _come_from(stream, (x, counts, dy, *weights))
         alone = _Call(x, call.outer, weights, (), call.fused, None)
         gradients = _Gradients(alone, leaves, weights, (), wanted, ())
         _backward(alone, weights, (), None, gradients, x, counts, dy, None, None)
