@@ -4,8 +4,8 @@
 #ifndef ROLL_DAEMON_BASE_TEXT_H
 #define ROLL_DAEMON_BASE_TEXT_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 /* Whether a file is the C library by its name: without debug information it has no names for what begins a program. */
