@@ -291,7 +291,8 @@ def check_in_flight(device, world):
 
 def check_dropped_apart(device, world):
     """Rank 0 keeps outputs whose backward never comes, its peers' are collected at once: the next forwards issue the
-    same collectives on all ranks, those that make a place included, and agree for themselves at one place in training."""
+    same collectives on all ranks, those that make a place included, and agree for themselves at one place in
+    training."""
     whole = Whole("dropped", dict())
     dispatch = moe_core.Dispatch(kind="allgather", uneven="max") if SIZE > 1 else None
     layer = whole.layer(device, world, in_flight=2, dispatch=dispatch)
