@@ -260,6 +260,13 @@ cudaError_t hostcuda_graph_memory_leave(struct hostcuda_graph_memory *memory)
     return was_left ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+void hostcuda_graph_memory_stay(struct hostcuda_graph_memory *memory)
+{
+    pthread_mutex_lock(&lock);
+    memory->is_left = true;
+    pthread_mutex_unlock(&lock);
+}
+
 /* streams come to a node, or to a free outside of graphs */
 
 static bool set_there(struct hostcuda_graph_memory *memory, bool is_there)

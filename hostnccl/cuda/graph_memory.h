@@ -45,6 +45,8 @@ cudaError_t hostcuda_graph_memory_launch(const struct hostcuda_body *body, bool 
  * nothing was left or it was freed already; `end` when its stream has come so far.
  */
 cudaError_t hostcuda_graph_memory_leave(struct hostcuda_graph_memory *memory);
+/* Undoes `leave`, where the stream did not take the free: the program may free it again. */
+void hostcuda_graph_memory_stay(struct hostcuda_graph_memory *memory);
 void hostcuda_graph_memory_end(struct hostcuda_graph_memory *memory);
 
 /* Bytes of a device that launches have allocated: now, and at most so far, which the second function begins anew. */

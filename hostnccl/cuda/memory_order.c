@@ -107,6 +107,9 @@ static cudaError_t submit_free(void *memory, struct hostcuda_stream *stream)
         op->run = left ? run_free_left : run_free;
         op->arg.memory = memory;
         error = hostcuda_stream_submit(stream, op);
+        if (error && left) {
+            hostcuda_graph_memory_stay(left);
+        }
     }
     if (error) {
         free(op);

@@ -311,6 +311,28 @@ def check_later():
     for now, then in zip(*sums):
         same("the oldest first", then, now)
     refused("no weight gradients", MoeError, "state", linear.backward_later, [])
+    # Of a GPU: behind backward's stream, and its allocator is told. Streams and tensors are stand-ins here.
+    told = []
+
+    class Stream:
+        def wait_stream(self, other):
+            told.append((self, "waits for", other))
+
+    class OnGpu:
+        is_cuda, device = True, None
+
+        def record_stream(self, stream):
+            told.append((self, "is read on", stream))
+
+    here, there, left = Stream(), Stream(), (OnGpu(), OnGpu())
+    real, torch.cuda.current_stream = torch.cuda.current_stream, lambda device: here
+    try:
+        linear._come_from(here, left)
+        want("the same stream", told, [])
+        linear._come_from(there, left)
+    finally:
+        torch.cuda.current_stream = real
+    want("another stream", told, [(here, "waits for", there), *((tensor, "is read on", here) for tensor in left)])
 
 
 def check_threads():
