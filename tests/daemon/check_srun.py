@@ -45,7 +45,8 @@ def main():
     with tempfile.TemporaryDirectory() as top:
         environment = furnish(top, {"srun": SRUN, "hostname": HOSTNAME, "python": python(catalogue, "healthy")},
                               {"rollcalld": rollcalld, "rollcall": rollcall})
-        need(shell(top, "rollcall keygen keys", environment)[0] == 0, "keys")
+        need(shell(top, "rollcall keygen keys && rollcall keygen --role node --name nodes keys", environment)[0] == 0,
+             "keys")
         ready, write = os.pipe()
         root = subprocess.Popen([rollcalld, "--root", "--dir", f"{top}/root", "--listen", "tcp://127.0.0.1:*",
                                  "--curve-dir", f"{top}/keys", "--ready-fd", str(write)], pass_fds=[write])
