@@ -204,7 +204,7 @@ def hung(tmp):
     check(all(r["pending"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank",
           json.dumps(status))
     refused = run([PROGRAMS.rollcall, "remedy", "on", "fill", "--layer", "99"], env=job.env)
-    check(refused.returncode == 2 and re.search(r"no MoE layer 99: its ranks have reported layers? 0", refused.stderr),
+    check(refused.returncode == 2 and re.search(r"told of MoE layer 99, only of layers? 0", refused.stderr),
           "a layer that the job does not have is not refused", refused.stdout, refused.stderr)
     for line in job.console("verdicts", "--json", status=1).splitlines():
         check(json.loads(line)["schema"] == "rollcall.verdict/1", "a line that is no verdict", line)
