@@ -308,8 +308,8 @@ def check_later():
         if later:
             linear.backward_later(later)
         sums.append([weight.main_grad for weight in case.weights])
-    for now, then in zip(*sums):
-        same("the oldest first", then, now)
+    for at_once, later in zip(*sums):
+        same("the oldest first", later, at_once)
     refused("no weight gradients", MoeError, "state", linear.backward_later, [])
     # Of a GPU: behind backward's stream, and its allocator is told. Streams and tensors are stand-ins here.
     told = []
