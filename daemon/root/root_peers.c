@@ -334,7 +334,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     json_decref(json);
     peer->at.role = from->role;
     peer->synced = true;
-    peer->gone = false;
+    peer->gone = peer->owed = false; /* it is told of the run of each ring that it announces */
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
     roll_place_keep_heard(root, peer, now); /* its rings are announced in a moment */
@@ -386,10 +386,7 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         run->joined_ns = roll_mono_ns();
     }
     if (new) {
-        /* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
-        roll_remedy_ask(peer, run);
-        roll_remedy_resend(peer, run);
-        roll_run_tell_settings(run, peer, frame->head.stream);
+        roll_remedy_tell(peer, run, frame->head.stream);
         if (known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
             take_over(root, peer, frame->head.stream);
         }
@@ -527,6 +524,9 @@ void roll_peers_frame(roll_root_t *root, const struct roll_address *from, const 
         note_heartbeat(root, peer, frame, now);
         repeat_acks(root, peer, now);
         note_due(root, peer);
+        if (peer->owed) { /* who sends may also read again */
+            roll_remedy_tell_owed(peer);
+        }
         break;
     case ROLL_FRAME_BYE:
         roll_log(ROLL_LOG_INFO, "root: %s on %s (pid %u) leaves", roll_peer_noun(peer), peer->host, peer->pid);

@@ -23,43 +23,53 @@
 static const char *const level_name[] = {"job", "group", "layer"};
 static const char *const action_name[] = {"clear", "on", "off"};
 
-static void send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
+/* Says once that a peer owes, and since when; what it is owed is told when it takes something again. */
+static void owe(struct roll_peer *peer, int err)
+{
+    bool later = err == ROLL_E_BUSY;
+    if (err && !(later && peer->owed)) {
+        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told what is switched: %s", roll_peer_noun(peer),
+                 peer->host,
+                 later ? "it takes nothing from its queue, and is told all of it when it does" : roll_strerror(err));
+    }
+    peer->owed = peer->owed || later;
+}
+
+static int send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
 {
     struct roll_frame_control control = {.change = *change, .restart = run->restart};
     memcpy(control.job, run->job, sizeof(control.job));
     struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
-    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &control, sizeof(control));
-    if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told to switch a remedy: %s", roll_peer_noun(peer),
-                 peer->host, roll_strerror(err));
-    }
+    return roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &control, sizeof(control));
 }
 
 static void send_all(roll_root_t *root, const struct roll_run *run, const struct roll_control_change *change)
 {
     for (size_t i = 0; i < root->peers_used; i++) {
-        send_change(root->peers[i], run, change);
+        owe(root->peers[i], send_change(root->peers[i], run, change));
     }
 }
 
-/* Finds the entry of one level, and makes it where there is none. NULL: out of memory, or more groups than a control
- * page holds. */
+/* Finds the entry of one level, and makes it where there is none: of a group whose switches were all cleared, where as
+ * many groups are known as a control page holds. NULL: out of memory, or more groups than that have switches. */
 static struct roll_switch *find_switch(struct roll_run *run, const struct roll_control_change *c)
 {
     size_t groups = 0;
+    struct roll_switch *cleared = NULL;
     for (size_t i = 0; i < run->switches_used; i++) {
         struct roll_switch *s = &run->switches[i];
         groups += s->level == ROLL_LEVEL_GROUP;
+        cleared = s->level == ROLL_LEVEL_GROUP && !(s->on | s->off) ? s : cleared;
         if (s->level == c->level && (c->level != ROLL_LEVEL_LAYER || s->layer == c->layer) &&
             (c->level != ROLL_LEVEL_GROUP || s->comm_key == c->comm_key)) {
             return s;
         }
     }
-    if ((c->level == ROLL_LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS) ||
-        ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
+    bool full = c->level == ROLL_LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS;
+    if (full ? !cleared : ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
         return NULL;
     }
-    struct roll_switch *s = &run->switches[run->switches_used++];
+    struct roll_switch *s = full ? cleared : &run->switches[run->switches_used++];
     *s = (struct roll_switch){.level = c->level, .layer = c->layer, .comm_key = c->comm_key};
     return s;
 }
@@ -72,30 +82,28 @@ static int change_run(roll_root_t *root, struct roll_run *run, const struct roll
     }
     s->on = c->action == ROLL_ACTION_ON ? s->on | c->mask : s->on & ~c->mask;
     s->off = c->action == ROLL_ACTION_OFF ? s->off | c->mask : s->off & ~c->mask;
+    s->cleared = (c->action == ROLL_ACTION_CLEAR ? s->cleared | c->mask : s->cleared) & ~(s->on | s->off);
     send_all(root, run, c);
     return 0;
 }
 
-void roll_remedy_resend(struct roll_peer *peer, const struct roll_run *run)
+/* Tells a peer all that is switched in a run, as far as its queue has room. What was cleared is told, too: the page of
+ * a peer that did not hear of it, or was not there, still has it. */
+static int send_switches(struct roll_peer *peer, const struct roll_run *run)
 {
-    if (run->policy_set) {
-        struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = run->policy};
-        send_change(peer, run, &c);
-    }
-    for (size_t i = 0; i < run->switches_used; i++) {
+    struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = run->policy};
+    int err = run->policy_set ? send_change(peer, run, &c) : 0;
+    for (size_t i = 0; !err && i < run->switches_used; i++) {
         const struct roll_switch *s = &run->switches[i];
-        struct roll_control_change c = {.level = s->level, .layer = s->layer, .comm_key = s->comm_key};
-        if (s->on) {
-            c.action = ROLL_ACTION_ON;
-            c.mask = s->on;
-            send_change(peer, run, &c);
-        }
-        if (s->off) {
-            c.action = ROLL_ACTION_OFF;
-            c.mask = s->off;
-            send_change(peer, run, &c);
+        const uint32_t mask[] = {
+            [ROLL_ACTION_CLEAR] = s->cleared, [ROLL_ACTION_ON] = s->on, [ROLL_ACTION_OFF] = s->off};
+        c = (struct roll_control_change){.level = s->level, .layer = s->layer, .comm_key = s->comm_key};
+        for (c.action = 0; !err && c.action < sizeof(mask) / sizeof(mask[0]); c.action++) {
+            c.mask = mask[c.action];
+            err = c.mask ? send_change(peer, run, &c) : 0;
         }
     }
+    return err;
 }
 
 /* What was switched for the job or for one layer. */
@@ -151,18 +159,42 @@ static void judge_again(roll_root_t *root, struct roll_run *run)
 
 /* what a predecessor switched */
 
-void roll_remedy_ask(struct roll_peer *peer, const struct roll_run *run)
+static int send_question(const struct roll_peer *peer, const struct roll_run *run)
 {
-    json_t *ask = run->switches_known ? NULL
-                                      : json_pack("{s:s,s:s,s:I}", "op", "switches", "job", run->job, "restart",
-                                                  (json_int_t)run->restart);
+    json_t *ask = json_pack("{s:s,s:s,s:I}", "op", "switches", "job", run->job, "restart", (json_int_t)run->restart);
     struct roll_frame_head head = {.type = ROLL_FRAME_ASK};
-    int err = ask ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask) : 0;
-    if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be asked what is switched for %s.%u: %s",
-                 roll_peer_noun(peer), peer->host, run->job, run->restart, roll_strerror(err));
-    }
+    int err = ask ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask) : ROLL_E_NOMEM;
     json_decref(ask);
+    return err;
+}
+
+/* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
+static int tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream)
+{
+    int err = run->switches_known ? 0 : send_question(peer, run);
+    err = err ? err : send_switches(peer, run);
+    return err ? err : roll_run_tell_settings(run, peer, stream);
+}
+
+void roll_remedy_tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream)
+{
+    if (!peer->owed) { /* else all of it is told later, and in its order */
+        owe(peer, tell(peer, run, stream));
+    }
+}
+
+void roll_remedy_tell_owed(struct roll_peer *peer)
+{
+    int err = 0;
+    peer->owed = false;
+    for (size_t i = 0; err != ROLL_E_BUSY && i < peer->runs_used; i++) {
+        size_t ring = 0;
+        while (ring < peer->used && peer->streams[ring].run != peer->runs[i].run) {
+            ring++;
+        }
+        err = ring < peer->used ? tell(peer, peer->runs[i].run, peer->streams[ring].stream) : 0;
+    }
+    peer->owed = err == ROLL_E_BUSY;
 }
 
 /* Takes over what is switched on one level; what this root has switched there itself stays. */
@@ -172,8 +204,8 @@ static bool learn(struct roll_run *run, const struct roll_control_change *level,
     if (!s) {
         return false;
     }
-    uint32_t others =
-        roll_remedy_all() & ~(s->on | s->off); /* a newer agent may know remedies that this root does not */
+    uint32_t others = roll_remedy_all() &
+                      ~(s->on | s->off | s->cleared); /* a newer agent may know remedies that this root does not */
     s->on |= (uint32_t)on & others;
     s->off |= (uint32_t)off & others;
     return true;
@@ -208,7 +240,7 @@ static void tell_agents(roll_root_t *root, const struct roll_run *run, const str
             ring++;
         }
         if (ring < root->peers[i]->used) {
-            roll_remedy_resend(root->peers[i], run);
+            owe(root->peers[i], send_switches(root->peers[i], run));
         }
     }
 }

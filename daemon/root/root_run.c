@@ -391,16 +391,12 @@ static struct roll_frame_settings settings_of(const struct roll_run *run, struct
     return (struct roll_frame_settings){config->stall_ns, config->suspect_ns, run->policy, 0};
 }
 
-void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream)
+int roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream)
 {
     struct roll_engine_config config;
     struct roll_frame_settings settings = settings_of(run, &config);
     struct roll_frame_head head = {.type = ROLL_FRAME_SETTINGS, .stream = stream};
-    int err = roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &settings, sizeof(settings));
-    if (err) {
-        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told how %s.%u is judged: %s", roll_peer_noun(peer),
-                 peer->host, run->job, run->restart, roll_strerror(err));
-    }
+    return roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &settings, sizeof(settings));
 }
 
 void roll_run_settings(roll_root_t *root, struct roll_run *run)
@@ -423,13 +419,14 @@ void roll_run_settings(roll_root_t *root, struct roll_run *run)
         roll_engine_set(roll_feed_engine(run->judge), &config);
     }
     for (size_t i = 0; i < root->peers_used; i++) {
-        const struct roll_peer *peer = root->peers[i];
+        struct roll_peer *peer = root->peers[i];
         size_t ring = 0;
         while (ring < peer->used && peer->streams[ring].run != run) {
             ring++;
         }
-        if (ring < peer->used && !peer->gone) { /* one ring names the run */
-            roll_run_tell_settings(run, peer, peer->streams[ring].stream);
+        if (ring < peer->used && !peer->gone && /* one ring names the run */
+            roll_run_tell_settings(run, peer, peer->streams[ring].stream) == ROLL_E_BUSY) {
+            peer->owed = true;
         }
     }
 }

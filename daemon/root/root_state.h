@@ -46,6 +46,7 @@ struct roll_switch {
     uint32_t level, layer;
     uint64_t comm_key;
     uint32_t on, off;
+    uint32_t cleared; /* were switched, and are neither on nor off any more */
 };
 
 struct roll_run {
@@ -155,7 +156,8 @@ struct roll_peer { /* an agent, or a relay */
     struct roll_peer_run *runs; /* of which it has rings; owned */
     size_t runs_used, runs_room;
     uint64_t unasked; /* the case of which it was said that the peer cannot be asked */
-    bool is_due;      /* the peer stands in the root's list of those to which an acknowledgement is due */
+    bool owed;   /* its queue was full when it had to be told what is switched, and has to be told of all its runs */
+    bool is_due; /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
 struct roll_cursor {
@@ -342,8 +344,9 @@ int roll_run_frame(roll_root_t *root, struct roll_run *run, const struct roll_fr
 void roll_run_tick(roll_root_t *root, struct roll_run *run, uint64_t mono_ns, bool final);
 /* The engine judges as under the run's policy from here on; the trace and the agents of the run are told so. */
 void roll_run_settings(roll_root_t *root, struct roll_run *run);
-/* Tells an agent how the engine is set for the run of one of its rings. */
-void roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream);
+/* Tells an agent how the engine is set for the run of one of its rings. 0; BUSY: its queue is full; UNREACHABLE, NOMEM,
+ * IO. */
+int roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *peer, uint64_t stream);
 void roll_run_keep(struct roll_run *run, uint64_t mono_ns, bool at_once); /* writes out what waits for the trace */
 void roll_run_destroy(struct roll_run **run);
 bool roll_run_live(const struct roll_run *run);
@@ -516,9 +519,11 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_remedy_state(const struct roll_run *run);
-void roll_remedy_resend(struct roll_peer *peer, const struct roll_run *run);
-/* Asks an agent what a predecessor of this root switched for the run, unless that is known. */
-void roll_remedy_ask(struct roll_peer *peer, const struct roll_run *run);
+/* Asks an agent what a predecessor of this root switched for the run of one of its rings, unless that is known, and
+ * tells it what this one has switched and how the engine is set. What its queue has no room for is told later. */
+void roll_remedy_tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream);
+/* Tells a peer of which `owed` is set all of that for each of its runs. */
+void roll_remedy_tell_owed(struct roll_peer *peer);
 void roll_remedy_answer(roll_root_t *root, const struct roll_peer *peer,
                         const struct roll_frame *frame); /* of a known agent */
 
