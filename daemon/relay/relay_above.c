@@ -195,11 +195,26 @@ static void welcome(struct roll_relay *r, const struct roll_frame *frame, uint64
     }
 }
 
-static void pass_down(struct roll_relay *r, const struct relay_child *child, const struct roll_frame_head *head,
+/* A switch that a child misses would stay missed: the root knows only that this relay has heard of it. Keeping it here
+ * until there is room was rejected: it would be a second list of what is switched, which has to be the root's. */
+static void miss(struct relay_child *child)
+{
+    if (!child->missed) {
+        roll_log(ROLL_LOG_WARNING,
+                 "relay: %s on %s cannot be told what is switched: it takes nothing from its queue, and is told all of "
+                 "it when it does",
+                 child->relay ? "the relay" : "the agent", child->host ? child->host : "?");
+    }
+    child->missed = true;
+}
+
+static void pass_down(struct roll_relay *r, struct relay_child *child, const struct roll_frame_head *head,
                       const void *payload, size_t bytes)
 {
     int err = roll_net_send(child->socket, child->id, child->id_bytes, head, payload, bytes);
-    if (err && err != ROLL_E_UNREACHABLE) {
+    if (err == ROLL_E_BUSY && head->type == ROLL_FRAME_CONTROL) {
+        miss(child);
+    } else if (err && err != ROLL_E_UNREACHABLE) {
         roll_relay_refuse(r, child, "nothing can be sent to it");
     }
 }

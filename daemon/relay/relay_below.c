@@ -122,7 +122,7 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->host = strdup(host ? host : "?");
         child->place = place;
         child->relay = program && strcmp(program, ROLL_NET_RELAY) == 0;
-        child->forgot = false;
+        child->forgot = child->missed = false;
         child->synced = true;
         child->silent = false;
         child->hello_seq = frame->head.seq;
@@ -314,6 +314,9 @@ static void numbered(struct roll_relay *r, void *socket, const void *id, size_t 
         break;
     case ROLL_FRAME_HEARTBEAT:
         take_heartbeat(r, child, frame, now);
+        if (child->missed) { /* who sends may also read again */
+            begin_again(r, child, now);
+        }
         break;
     case ROLL_FRAME_BYE:
         roll_log(ROLL_LOG_INFO, "relay: %s on %s leaves", noun(child), child->host ? child->host : "?");

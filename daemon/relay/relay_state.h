@@ -28,12 +28,13 @@ struct relay_child { /* an agent, or another relay */
     void *socket;
     size_t id_bytes;
     uint8_t id[ROLL_RELAY_ID_BYTES];
-    char *host;       /* owned */
-    uint32_t place;   /* number of its host and directory: that of its predecessor, too. Its number in sums */
-    bool synced;      /* its frames come without a gap */
-    bool silent;      /* it has said nothing for long, and that was told above */
-    bool relay;       /* by its HELLO; else an agent */
-    bool forgot;      /* rings of it were forgotten: what it says of them makes it announce them anew */
+    char *host;     /* owned */
+    uint32_t place; /* number of its host and directory: that of its predecessor, too. Its number in sums */
+    bool synced;    /* its frames come without a gap */
+    bool silent;    /* it has said nothing for long, and that was told above */
+    bool relay;     /* by its HELLO; else an agent */
+    bool forgot;    /* rings of it were forgotten: what it says of them makes it announce them anew */
+    bool missed;    /* its queue was full when a switch came for it: it announces its rings anew, and is told by that */
     uint64_t lost_ns; /* when it was told that another one has a ring of its; 0: never */
     bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;

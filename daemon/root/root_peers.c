@@ -390,6 +390,8 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
         if (known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
             take_over(root, peer, frame->head.stream);
         }
+    } else { /* behind a relay an agent has begun anew, which may have missed what was switched */
+        peer->owed = true;
     }
     s->due = s->urgent = true;
     note_due(root, peer);

@@ -156,8 +156,9 @@ struct roll_peer { /* an agent, or a relay */
     struct roll_peer_run *runs; /* of which it has rings; owned */
     size_t runs_used, runs_room;
     uint64_t unasked; /* the case of which it was said that the peer cannot be asked */
-    bool owed;   /* its queue was full when it had to be told what is switched, and has to be told of all its runs */
-    bool is_due; /* the peer stands in the root's list of those to which an acknowledgement is due */
+    bool owed;        /* it has to be told what is switched in all its runs: its queue was full when it was told, or an
+                         agent behind it has begun anew */
+    bool is_due;      /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
 struct roll_cursor {

@@ -1,6 +1,6 @@
 /*
  * test_switches_owed.c: what is switched at a root reaches agents that could not hear of it then: one that is stopped
- * while its queue is full, and one that was away.
+ * while its queue is full, and one that was away; both also behind a relay.
  *
  * The queue is filled by switching one remedy until the root says that the agent takes no more, so it is full on any
  * machine, and what is switched behind that cannot be on its way.
@@ -21,21 +21,26 @@
 #define LAYERS 200
 
 struct site {
-    char where[300];
-    pid_t root, agent, rank;
+    char where[300], door[300]; /* the root, and where the agent goes to: there, or to the relay */
+    const char *log;            /* of what the agent is connected with */
+    pid_t root, relay, agent, rank;
     roll_client_t *client;
     struct roll_control *page;
 };
 
 static pid_t agent_of(const struct site *s)
 {
-    return DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", s->where);
+    return DAEMON("agent.err", NULL, "--agent", "--dir", harness_path("d"), "--connect", s->door);
 }
 
-static void begin(struct site *s)
+static void begin(struct site *s, bool relay)
 {
     snprintf(s->where, sizeof(s->where), "ipc://%s/sock", harness_dir());
+    snprintf(s->door, sizeof(s->door), "ipc://%s/%s", harness_dir(), relay ? "door" : "sock");
+    s->log = relay ? "relay.err" : "root.err";
     s->root = DAEMON("root.err", NULL, "--root", "--listen", s->where);
+    s->relay = relay ? DAEMON("relay.err", NULL, "--relay", "--listen", s->door, "--connect", s->where) : 0;
+    assert_true(s->relay >= 0);
     s->agent = agent_of(s);
     assert_true(s->root > 0 && s->agent > 0);
     s->client = harness_client(s->where);
@@ -50,6 +55,7 @@ static void end(struct site *s)
     roll_client_destroy(&s->client);
     harness_end(s->rank, SIGKILL);
     assert_int_equal(harness_end(s->agent, SIGTERM), 0);
+    assert_true(s->relay == 0 || harness_end(s->relay, SIGTERM) == 0);
     assert_int_equal(harness_end(s->root, SIGTERM), 0);
 }
 
@@ -110,7 +116,7 @@ static int fill(struct site *s)
     int turns = 0, answers = 0;
     assert_non_null(client);
     assert_int_equal(zmq_connect(client, s->where), 0);
-    while (turns == 0 || lines_with("root.err", FULL) == 0) {
+    while (turns == 0 || lines_with(s->log, FULL) == 0) {
         assert_true(turns < TURNS);
         for (int i = 0; i < LAYERS; i++) {
             ask_to_switch(client, turns++);
@@ -135,11 +141,10 @@ static bool group(struct site *s, const char *action, unsigned key)
     return ok;
 }
 
-static void test_a_stopped_agent_with_a_full_queue_is_told_when_it_goes_on(void **state)
+static void full_queue(bool relay)
 {
-    (void)state;
     struct site s;
-    begin(&s);
+    begin(&s, relay);
     assert_true(layer(&s, "on", "fill", 3));
     assert_true(HARNESS_UNTIL(atomic_load(&s.page->layer[3].on) == ROLL_REMEDY_FILL));
     assert_int_equal(kill(s.agent, SIGSTOP), 0);
@@ -156,15 +161,14 @@ static void test_a_stopped_agent_with_a_full_queue_is_told_when_it_goes_on(void 
         assert_true(HARNESS_UNTIL(atomic_load(&s.page->layer[i].on) == (on ? ROLL_REMEDY_DUMMY : 0)));
         assert_int_equal(atomic_load(&s.page->layer[i].off), on ? 0 : ROLL_REMEDY_DUMMY);
     }
-    assert_int_equal(lines_with("root.err", FULL), 1);
+    assert_int_equal(lines_with(s.log, FULL), 1);
     end(&s);
 }
 
-static void test_an_agent_that_was_away_hears_what_was_cleared_meanwhile(void **state)
+static void away(bool relay)
 {
-    (void)state;
     struct site s;
-    begin(&s);
+    begin(&s, relay);
     assert_true(layer(&s, "on", "fill", 3));
     assert_true(layer(&s, "on", "pad", 4));
     assert_true(group(&s, "on", 0xabc));
@@ -181,11 +185,35 @@ static void test_an_agent_that_was_away_hears_what_was_cleared_meanwhile(void **
     end(&s);
 }
 
+static void test_a_stopped_agent_with_a_full_queue_is_told_when_it_goes_on(void **state)
+{
+    (void)state;
+    full_queue(false);
+}
+
+static void test_so_is_one_behind_a_relay(void **state)
+{
+    (void)state;
+    full_queue(true);
+}
+
+static void test_an_agent_that_was_away_hears_what_was_cleared_meanwhile(void **state)
+{
+    (void)state;
+    away(false);
+}
+
+static void test_so_does_one_behind_a_relay(void **state)
+{
+    (void)state;
+    away(true);
+}
+
 static void test_a_communicator_that_was_cleared_leaves_its_place_to_another(void **state)
 {
     (void)state;
     struct site s;
-    begin(&s);
+    begin(&s, false);
     for (unsigned key = 1; key <= ROLL_CONTROL_GROUPS; key++) {
         assert_true(group(&s, "on", key));
     }
@@ -202,8 +230,8 @@ static void test_a_communicator_that_was_cleared_leaves_its_place_to_another(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_a_stopped_agent_with_a_full_queue_is_told_when_it_goes_on),
-        TEST(test_an_agent_that_was_away_hears_what_was_cleared_meanwhile),
+        TEST(test_a_stopped_agent_with_a_full_queue_is_told_when_it_goes_on),   TEST(test_so_is_one_behind_a_relay),
+        TEST(test_an_agent_that_was_away_hears_what_was_cleared_meanwhile),     TEST(test_so_does_one_behind_a_relay),
         TEST(test_a_communicator_that_was_cleared_leaves_its_place_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
