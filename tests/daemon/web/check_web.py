@@ -429,6 +429,22 @@ def timeline(b):
         no_complaint(b, but="400")
 
 
+def answered(b, said):
+    """A look whether this is said of the ranks that were asked. Whose answer was late, on a busy machine, says so: all
+    are asked once more."""
+    asked = time.monotonic()
+
+    def look():
+        nonlocal asked
+        if said in b.text():
+            return True
+        if time.monotonic() - asked > 15:
+            asked = time.monotonic()
+            b.run("document.querySelector('#show').click()")
+        return False
+    return look
+
+
 def large(b):
     """16,384 ranks on 2,048 nodes: what has changed is painted, and nothing else."""
     with Job() as job:
@@ -458,7 +474,8 @@ def large(b):
               f"{last['longest_ms']:.1f} ms")
         # Of 16,384 ranks those are asked that were chosen, and what they tell is drawn; agents may tell anything.
         b.run("location.hash = '#/timeline/large/0/0/100-115,16368-16383/256'")
-        b.wait_for("the lanes", lambda: "8,192 calls of 32 ranks" in b.text() and lanes(b)["bars"] > 0)
+        b.wait_for("all answers", answered(b, "8,192 calls of 32 ranks"))
+        b.wait_for("the lanes", lambda: lanes(b)["bars"] > 0)
         press(b, "canvas.lanes", "Enter")
         expect("32 float32 sum" in b.text("#call"), f"how many rings were asked for: {b.text('#call')}")
         press(b, "canvas.lanes", "0")
