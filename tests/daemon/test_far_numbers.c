@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define RANKS  2
-#define ALARM  120 /* s; walking 2^40 numbers takes many minutes */
+#define ALARM  300 /* s; walking 2^40 numbers takes many minutes */
 #define SECOND UINT64_C(1000000000)
 
 static const uint64_t gaps[] = {70, 300, 5000, UINT64_C(1) << 20, UINT64_C(1) << 32, UINT64_C(1) << 54};

@@ -153,7 +153,7 @@ static void test_what_is_no_file_is_neither_waited_for_nor_replaced(void **state
     segment_job_begin(&j);
     snprintf(path, sizeof(path), "%s/" SEGMENT_JOB_SERIES ".00000001.rtrc", segment_job_dir);
     assert_int_equal(mkfifo(path, 0600), 0);
-    alarm(20); /* opening a pipe would wait for ever */
+    alarm(600); /* opening a pipe would wait for ever */
     assert_int_equal(roll_trace_reader_new(path, &reader), ROLL_E_IO);
     roll_segments_t *w = segment_job_writer(0, 1000, 0);
     snprintf(other, sizeof(other), "%s/elsewhere", segment_job_dir);

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST = 4, T = 8, L = 2, H = 16, F = 4, E = MOST * L, STEPS = 8, ALARM_S = 50 };
+enum { MOST = 4, T = 8, L = 2, H = 16, F = 4, E = MOST * L, STEPS = 8, ALARM_S = 600 };
 enum { NEVER = 1 << 20 };
 
 struct scenario {
