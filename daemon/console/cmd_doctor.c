@@ -311,8 +311,6 @@ int cmd_doctor(const struct roll_command *self, int argc, char **argv)
         roll_checkup_rehearsal(&c, &place, argv + first);
         roll_checkup_program(&c, &place, argv[first], hostnccl);
     }
-    if (c.failed > 0) {
-        return ROLL_EXIT_FINDING;
-    }
-    return ROLL_EXIT_CLEAN;
+    roll_checkup_print(&c);
+    return c.failed > 0 ? ROLL_EXIT_FINDING : ROLL_EXIT_CLEAN;
 }

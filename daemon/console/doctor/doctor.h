@@ -15,12 +15,19 @@
 /* How a check came out. INFO ("--") is neither good nor bad. */
 enum roll_health { ROLL_HEALTH_OK, ROLL_HEALTH_WARN, ROLL_HEALTH_FAIL, ROLL_HEALTH_INFO };
 
+struct roll_checkup_line;
+
+/* The checks that were made. Zero-initialised is empty; roll_checkup_print empties it. */
 struct roll_checkup {
     bool json;
     unsigned warned, failed;
+    struct roll_checkup_line *line; /* owned; in the order in which they were said */
+    size_t used, room;
+    enum roll_health concluded;
+    char conclusion[512]; /* what was concluded about the command or the process; "" = nothing */
 };
 
-/* Reports the outcome of one check: what was checked, how it came out, and, unless that is OK, what to do. */
+/* Notes the outcome of one check: what was checked, how it came out, and, unless that is OK, what to do. */
 void roll_checkup_say(struct roll_checkup *c, const char *check, enum roll_health health, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -62,8 +69,11 @@ void roll_checkup_ring_history(struct roll_checkup *c, const struct roll_ring *r
 /* The words of that check: a ring of so many records, at so many calls a second; 0: at two usual rates. Pure. */
 enum roll_health roll_history_words(uint64_t records, double calls_per_s, char *out, size_t size);
 
-/* Prints the last line: one sentence on what the checks mean together. */
+/* Notes in one sentence what the checks of a command or process mean together. */
 void roll_checkup_conclude(struct roll_checkup *c, enum roll_health health, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Prints what was noted: first, in short, what it means, then a line for each check. */
+void roll_checkup_print(struct roll_checkup *c);
 
 #endif

@@ -181,11 +181,13 @@ void roll_checkup_process(struct roll_checkup *c, uint32_t pid)
     if (err == ROLL_E_NOTFOUND && kill((pid_t)pid, 0) != 0 && errno == ESRCH) {
         roll_checkup_say(c, "process", ROLL_HEALTH_FAIL,
                          "there is no process %u here: it has ended, or has another number outside its container", pid);
+        roll_checkup_conclude(c, ROLL_HEALTH_FAIL, "There is no process %u to look at.", pid);
         return;
     }
     if (err != 0) {
         roll_checkup_say(c, "process", ROLL_HEALTH_FAIL, "%u: %s; only your own processes can be looked at", pid,
                          roll_strerror(err));
+        roll_checkup_conclude(c, ROLL_HEALTH_FAIL, "Process %u cannot be looked at.", pid);
         return;
     }
     roll_look_exe(pid, exe);

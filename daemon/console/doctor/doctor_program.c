@@ -1,8 +1,8 @@
 /*
  * doctor_program.c: checks what rollcall would see of a command, binding by binding.
  *
- * One line says what the command is, one where its NCCL is, one for each binding what it would see, and the last what
- * this means. Only that last line fails: a binding that does not reach an NCCL is no fault while another one does.
+ * One line says what the command is, one where its NCCL is, one for each binding what it would see. Only what all this
+ * means together fails: a binding that does not reach an NCCL is no fault while another one does.
  */
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/run/bind.h"
@@ -126,6 +126,7 @@ void roll_checkup_program(struct roll_checkup *c, const struct roll_place *place
     if (s.error != 0) {
         roll_checkup_say(c, "command", ROLL_HEALTH_FAIL, "%s: %s; give a program that can be run", command,
                          roll_strerror(s.error));
+        roll_checkup_conclude(c, ROLL_HEALTH_FAIL, "%s cannot be run, so nothing else is said about it.", command);
         return;
     }
     say_command(c, &s);

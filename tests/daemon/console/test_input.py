@@ -247,19 +247,23 @@ class Doctor(Case):
     def test_says_ok_here_and_fails_on_a_file_in_the_way(self):
         r = self.rollcall("doctor")
         self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
-        self.assertRegex(r.stdout, r"OK +preload")
+        self.assertRegex(r.stdout, r"^OK +in short +rollcall works here\.")
+        self.assertRegex(r.stdout, r"(?m)^OK +preload")
         blocked = self.path("blocked")
         open(blocked, "w").close()
         r = self.rollcall("doctor", env={"ROLLCALL_DIR": blocked})
         self.assertEqual(r.returncode, 1)
-        self.assertRegex(r.stdout, r"FAIL +rings .*blocked")
+        self.assertRegex(r.stdout, r"^FAIL +in short +rollcall does not work here yet\. This fails: rings\.\n")
+        self.assertRegex(r.stdout, r"(?m)^FAIL +rings .*blocked")
+        r = self.rollcall("doctor", "/bin/sh", env={"ROLLCALL_DIR": blocked})
+        self.assertRegex(r.stdout, r"^FAIL +in short +`rollcall run` will see .* But first mend what fails: rings\.\n")
 
     def test_json_is_one_object_a_line(self):
         r = self.rollcall("doctor", "--json", "/bin/sh")
         lines = [json.loads(line) for line in r.stdout.splitlines()]
         self.assertTrue(all(line["schema"] == "rollcall.doctor/1" for line in lines))
         self.assertIn("command", [line["check"] for line in lines])
-        self.assertEqual(lines[-1]["check"], "in short")
+        self.assertEqual([line["check"] for line in lines].index("in short"), 0)
 
     def test_command_that_uses_nccl_and_one_that_is_not_there(self):
         self.need_nccl()
@@ -267,6 +271,7 @@ class Doctor(Case):
         self.assertRegex(r.stdout, r"OK +command .*uses the shared libnccl")
         r = self.rollcall("doctor", "/nonexistent")
         self.assertEqual(r.returncode, 1)
+        self.assertRegex(r.stdout, r"^FAIL +in short +/nonexistent cannot be run")
         self.assertRegex(r.stdout, r"FAIL +command .*not found")
 
     def test_small_file_size_limit_fails(self):
