@@ -28,5 +28,8 @@ void roll_text_put(const char *text, size_t bytes, FILE *out);
 void roll_text_wrap(const char *text, size_t indent, size_t width, FILE *out);
 /* How many columns a paragraph may have there: those of the terminal, and 100 where it has more or there is none. */
 unsigned roll_columns_wanted(int fd);
+/* The same for what is one line where no person reads it: 0, so any width, where there is no terminal, or one that does
+ * not say how wide it is. */
+unsigned roll_columns_terminal(int fd);
 
 #endif

@@ -51,7 +51,8 @@ int roll_options_read(const struct roll_command *cmd, const struct roll_option *
 
 /* messages */
 
-/* One line on standard error, beginning with "rollcall: ". Any thread. */
+/* One line on standard error, beginning with "rollcall: "; on a terminal that is too narrow for it, broken between
+ * words. Any thread. */
 void roll_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* roll_say, and "see `rollcall help CMD`"; returns ROLL_EXIT_USAGE. */
 int roll_usage(const struct roll_command *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -11,11 +11,33 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SAYS "rollcall: "
+
+/* Breaks a line between words that is wider than the terminal, its later lines below the first one's text. Returns how
+ * many bytes `out` holds then; 0: the line stays as it is. */
+static size_t broken(const char *line, char *out, size_t size)
+{
+    size_t columns = roll_columns_terminal(STDERR_FILENO), indent = sizeof(SAYS) - 1;
+    if (columns == 0 || roll_text_width(line) <= columns) {
+        return 0;
+    }
+    FILE *lines = fmemopen(out, size, "w");
+    if (lines == NULL) {
+        return 0;
+    }
+    indent += strspn(line + indent, " ");
+    fprintf(lines, "%.*s", (int)indent, line);
+    roll_text_wrap(line + indent, indent, columns, lines);
+    long used = ftell(lines);
+    bool is_whole = ferror(lines) == 0 && used > 0 && (size_t)used < size;
+    return fclose(lines) == 0 && is_whole ? (size_t)used : 0;
+}
+
 static void write_line(const char *format, va_list args, const char *tail)
 {
     /* One write, so that lines of several processes on one terminal do not mix. */
-    char line[2048];
-    int n = snprintf(line, sizeof(line), "rollcall: ");
+    char line[2048], lines[4096];
+    int n = snprintf(line, sizeof(line), SAYS);
     int m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, args);
     size_t used = (size_t)n + (m < 0 ? 0 : (size_t)m);
     if (used > sizeof(line) - 2) {
@@ -27,9 +49,10 @@ static void write_line(const char *format, va_list args, const char *tail)
         used = sizeof(line) - 2;
     }
     roll_text_plain(line, used); /* names of jobs, groups and programs are theirs to choose */
+    size_t bytes = broken(line, lines, sizeof(lines));
     line[used++] = '\n';
     fflush(stderr);
-    (void)roll_write_all(STDERR_FILENO, line, used);
+    (void)roll_write_all(STDERR_FILENO, bytes > 0 ? lines : line, bytes > 0 ? bytes : used);
 }
 
 void roll_say(const char *format, ...)
@@ -60,7 +83,7 @@ bool roll_colour_wanted(int fd)
 
 static void print_help(const struct roll_command *cmd, const struct roll_option *options)
 {
-    size_t columns = isatty(STDOUT_FILENO) == 1 ? roll_columns_wanted(STDOUT_FILENO) : 0;
+    size_t columns = roll_columns_terminal(STDOUT_FILENO);
     printf("usage: rollcall %s [OPTION...]%s%s\n\n%s\n\noptions:\n", cmd->name, cmd->operands[0] != '\0' ? " " : "",
            cmd->operands, cmd->brief);
     roll_options_print(options, true, 28, columns);

@@ -4,6 +4,7 @@
  */
 #include "daemon/console/stacks_view.h"
 
+#include "daemon/base/colour.h"
 #include "daemon/base/text.h"
 #include "daemon/console/text.h"
 
@@ -59,7 +60,7 @@ static void put_line(FILE *out, const struct roll_stacks_style *style, size_t in
         *c = (unsigned char)*c < 0x20 || *c == 0x7f ? '?' : *c;
     }
     bool coloured = style->colour && colour[0];
-    fprintf(out, "%*s%s%s%s\n", (int)indent, "", coloured ? colour : "", text, coloured ? "\033[0m" : "");
+    fprintf(out, "%*s%s%s%s\n", (int)indent, "", coloured ? colour : "", text, coloured ? ROLL_PLAIN : "");
 }
 
 static void put_head(FILE *out, const struct roll_stack_node *n, const struct roll_stacks_style *style, size_t indent)
@@ -80,7 +81,7 @@ static void put_head(FILE *out, const struct roll_stack_node *n, const struct ro
         snprintf(mark, sizeof(mark), "  moving: here in %u of %u looks", n->hits, n->looks);
     }
     snprintf(text, sizeof(text), "[%s] (%zu %s%s)%s", set, ranks, ranks == 1 ? style->one : style->many, threads, mark);
-    put_line(out, style, indent, stuck ? "\033[1m" : "\033[2m", text, sizeof(text));
+    put_line(out, style, indent, stuck ? ROLL_BOLD : ROLL_DIM, text, sizeof(text));
 }
 
 /* The child into which all threads of this node go on; NULL when they part, or when some stacks end here. */
@@ -133,7 +134,7 @@ static void put_segment(FILE *out, const struct roll_stack_node *n, const struct
             times++;
         }
         frame_text(first, times, text, sizeof(text));
-        put_line(out, style, indent + DEPTH_STEP, first->python ? "\033[36m" : "", text, sizeof(text));
+        put_line(out, style, indent + DEPTH_STEP, first->python ? ROLL_CYAN : "", text, sizeof(text));
         if (!next) {
             break;
         }

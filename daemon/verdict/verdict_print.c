@@ -7,9 +7,19 @@
 #include "daemon/verdict/verdict_print.h"
 
 #include "daemon/base/text.h"
+#include "daemon/verdict/verdict_text.h"
 
 #include <stdarg.h>
 #include <string.h>
+
+struct roll_printer roll_printer_of(FILE *out, unsigned style)
+{
+    unsigned columns = style >> 8;
+    return (struct roll_printer){out, (style & ROLL_VERDICT_COLOR) != 0, (style & ROLL_VERDICT_FRAMES) != 0,
+                                 columns == 0                   ? ROLL_PRINT_COLUMNS
+                                 : columns < ROLL_VERDICT_LEAST ? ROLL_VERDICT_LEAST
+                                                                : columns};
+}
 
 void roll_printer_paint(const struct roll_printer *p, const char *style)
 {

@@ -1,9 +1,12 @@
 /*
  * verdict_print.h: how a verdict is laid out for people: one gutter, then content, in colours where the terminal has
- * some. Private to verdict_text.c, verdict_sides.c and verdict_print.c. Any thread, as the stream allows.
+ * some. Private to verdict_text.c, verdict_line.c, verdict_sides.c and verdict_print.c. Any thread, as the stream
+ * allows.
  */
 #ifndef ROLL_DAEMON_VERDICT_VERDICT_PRINT_H
 #define ROLL_DAEMON_VERDICT_VERDICT_PRINT_H
+
+#include "daemon/base/colour.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -13,14 +16,6 @@
 
 #define ROLL_PRINT_GUTTER  10
 #define ROLL_PRINT_COLUMNS 100
-
-#define ROLL_BOLD   "\033[1m"
-#define ROLL_DIM    "\033[2m"
-#define ROLL_RED    "\033[31m"
-#define ROLL_YELLOW "\033[33m"
-#define ROLL_GREEN  "\033[32m"
-#define ROLL_CYAN   "\033[36m"
-#define ROLL_PLAIN  "\033[0m"
 
 struct roll_printer {
     FILE *out;
@@ -41,6 +36,7 @@ const char *roll_member_text(const json_t *object, const char *name);
 bool roll_member_number(const json_t *object, const char *name, int64_t *out);
 
 /* verdict_print.c */
+struct roll_printer roll_printer_of(FILE *out, unsigned style);           /* enum roll_verdict_style, and columns */
 void roll_printer_paint(const struct roll_printer *p, const char *style); /* one of the styles above */
 /* Prints text of another process, without what would steer a terminal. */
 void roll_printer_put(const struct roll_printer *p, const char *text);

@@ -14,10 +14,6 @@
  *   remedy    fill: ...
  *             $ rollcall remedy on fill
  *
- * A note is no trouble, and a job with many empty ranks has many of them: while a job runs each takes one line,
- *
- *   note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13.
- *
  * One gutter, then content: the eye finds who, what and what to do without reading. The printer works from JSON alone,
  * so that a stored verdict prints as a live one. Typed verdicts (verdict.h) as its input were rejected: a console
  * prints the codes, operations and phases of a newer daemon as well, for which the console knows no number. Text from
@@ -25,15 +21,12 @@
  */
 #include "daemon/verdict/verdict_text.h"
 
-#include "daemon/base/text.h"
 #include "daemon/verdict/verdict_print.h"
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/err.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-#define CODE 19 /* width of the codes in lines of notes: the longest code of an MoE note fits */
 
 /* parts */
 
@@ -316,48 +309,9 @@ static void print_remedy(const struct roll_printer *p, const json_t *verdict)
     }
 }
 
-/* The end of the first sentence: a full stop before a blank and a capital letter, or the whole text. */
-static size_t first_sentence(const char *text)
-{
-    for (const char *at = strstr(text, ". "); at != NULL; at = strstr(at + 1, ". ")) {
-        if (at[2] >= 'A' && at[2] <= 'Z') {
-            return (size_t)(at - text) + 1;
-        }
-    }
-    return strlen(text);
-}
-
-static struct roll_printer printer_of(FILE *out, unsigned style)
-{
-    unsigned columns = style >> 8;
-    return (struct roll_printer){out, (style & ROLL_VERDICT_COLOR) != 0, (style & ROLL_VERDICT_FRAMES) != 0,
-                                 columns == 0                   ? ROLL_PRINT_COLUMNS
-                                 : columns < ROLL_VERDICT_LEAST ? ROLL_VERDICT_LEAST
-                                                                : columns};
-}
-
-int roll_verdict_print_line(FILE *out, const json_t *verdict, unsigned style)
-{
-    struct roll_printer p = printer_of(out, style);
-    const char *certainty = roll_member_text(verdict, "certainty");
-    const char *code = roll_member_text(verdict, "code");
-    const char *text = roll_member_text(verdict, *roll_member_text(verdict, "text") != '\0' ? "text" : "title");
-    if (*code == '\0' || *certainty == '\0') {
-        return ROLL_E_CORRUPT;
-    }
-    roll_printer_gutter(&p, certainty, ROLL_DIM);
-    roll_printer_put(&p, code);
-    roll_printer_pad(&p, roll_text_width(code) + 1 > CODE ? CODE - 2 : roll_text_width(code), CODE);
-    roll_printer_paint(&p, ROLL_DIM);
-    roll_text_put(text, first_sentence(text), p.out);
-    roll_printer_paint(&p, ROLL_PLAIN);
-    fputc('\n', out);
-    return ferror(out) ? ROLL_E_IO : ROLL_OK;
-}
-
 int roll_verdict_print(FILE *out, const json_t *verdict, unsigned style)
 {
-    struct roll_printer p = printer_of(out, style);
+    struct roll_printer p = roll_printer_of(out, style);
     if (*roll_member_text(verdict, "code") == '\0' || *roll_member_text(verdict, "certainty") == '\0') {
         return ROLL_E_CORRUPT;
     }
@@ -381,7 +335,7 @@ int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retire
     if (retired_by == NULL) {
         return roll_verdict_print(out, verdict, style);
     }
-    struct roll_printer p = printer_of(out, style);
+    struct roll_printer p = roll_printer_of(out, style);
     int64_t number = 0, by = 0;
     roll_member_number(verdict, "number", &number);
     roll_member_number(retired_by, "number", &by);

@@ -34,7 +34,8 @@ int roll_verdict_print_of(FILE *out, const json_t *verdict, const json_t *retire
 
 /*
  * Prints one verdict as one line: certainty, code, and the first sentence of its explanation. Meant for notes beside a
- * running job, of which there may be many. Otherwise as roll_verdict_print.
+ * running job, of which there may be many. Where the style says how many columns there are, what does not fit goes on
+ * below itself; without that the line has any width. Otherwise as roll_verdict_print.
  */
 int roll_verdict_print_line(FILE *out, const json_t *verdict, unsigned style);
 

@@ -6,11 +6,12 @@
  * checks take a moment (one that asks a root that is away, seconds).
  */
 #include "daemon/base/array.h"
+#include "daemon/base/colour.h"
+#include "daemon/base/json.h"
 #include "daemon/base/text.h"
 #include "daemon/console/console.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/text.h"
-#include "daemon/verdict/verdict_print.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -350,7 +350,7 @@ void roll_rehearse_print(const json_t *report, FILE *out)
     }
     json_array_foreach(json_object_get(report, "findings"), i, finding)
     {
-        roll_verdict_print_line(out, finding, false);
+        roll_verdict_print_line(out, finding, ROLL_VERDICT_COLUMNS(roll_columns_terminal(fileno(out))));
     }
     print_difference(json_object_get(report, "difference"), out);
     json_decref(comms);

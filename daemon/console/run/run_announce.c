@@ -35,7 +35,7 @@ struct roll_announcer {
     char endpoint[256], job[ROLL_JOB_BYTES];
     FILE *json; /* borrowed */
     bool quiet;
-    unsigned style;              /* enum roll_verdict_style */
+    unsigned style, line_style;  /* enum roll_verdict_style; line_style: of notes */
     atomic_bool finish, give_up; /* set by the main thread, read by this one */
     atomic_bool ended;           /* set by the main thread: the job did not end by itself, we have ended it */
     atomic_bool found;           /* set by this thread, once `waiting` is written: the main thread reads it then */
@@ -75,7 +75,7 @@ static void announce(struct roll_announcer *a, const json_t *verdict)
     a->seen++;
     roll_tally_add_json(&a->tally, verdict);
     if (!a->quiet && !is_folded(a, verdict)) {
-        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, a->style);
+        (note ? roll_verdict_print_line : roll_verdict_print)(stderr, verdict, note ? a->line_style : a->style);
         fflush(stderr);
     }
     if (!note && !atomic_load(&a->found)) {
@@ -222,9 +222,10 @@ roll_announcer_t *roll_announcer_new(const char *endpoint, const char *job, FILE
     a->json = json;
     a->heard = json_object();
     a->quiet = quiet;
-    a->style = (roll_colour_wanted(STDERR_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN) |
-               ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDERR_FILENO)) |
+    unsigned colour = roll_colour_wanted(STDERR_FILENO) ? ROLL_VERDICT_COLOR : ROLL_VERDICT_PLAIN;
+    a->style = colour | ROLL_VERDICT_COLUMNS(roll_columns_wanted(STDERR_FILENO)) |
                (frames ? ROLL_VERDICT_FRAMES : ROLL_VERDICT_PLAIN);
+    a->line_style = colour | ROLL_VERDICT_COLUMNS(roll_columns_terminal(STDERR_FILENO));
     a->done_fd = eventfd(0, EFD_CLOEXEC);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);

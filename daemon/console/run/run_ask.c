@@ -26,20 +26,14 @@ static json_t *ask(roll_client_t *client, const char *job, json_t *query)
     return query != NULL && roll_client_query(client, query, ASK_MS, &reply) == 0 ? reply : NULL;
 }
 
-/* One explanation, as a paragraph on a terminal and as a line elsewhere. False: a verdict has said it. */
+/* One explanation. False: a verdict has said it. */
 static bool say_rank(const json_t *rank)
 {
     const char *text = roll_json_text(rank, "text", "");
     if (text[0] == '\0' || json_is_integer(json_object_get(rank, "verdict"))) {
         return false;
     }
-    if (isatty(STDERR_FILENO) == 1) {
-        fputs("rollcall: ", stderr);
-        roll_text_wrap(text, sizeof("rollcall: ") - 1, roll_columns_wanted(STDERR_FILENO), stderr);
-        fflush(stderr);
-    } else {
-        roll_say("%s", text);
-    }
+    roll_say("%s", text);
     return true;
 }
 

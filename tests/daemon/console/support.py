@@ -5,12 +5,16 @@ The programs come through the environment, set by ctest: ROLL_BIN (rollcall), RO
 ROLL_CATALOGUE (a program that calls NCCL; absent when hostnccl is not built). Every process that a test starts carries
 ROLL_TEST_MARK, so that leftovers can be found without looking at names.
 """
+import fcntl
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 import uuid
@@ -104,6 +108,24 @@ class Case(unittest.TestCase):
                                    env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, **kwargs)
         self.started.append(process)
         return process
+
+    def in_terminal(self, *args, columns=0, streams=("stderr",), env=None):
+        """Runs rollcall where these streams are a terminal of so many columns (0: it does not say how wide it is).
+        What the terminal shows, and the exit code."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        to = {name: theirs if name in streams else subprocess.DEVNULL for name in ("stdout", "stderr")}
+        p = subprocess.Popen([ROLLCALL, *args], stdin=subprocess.DEVNULL, env={**self.env, **(env or {})}, **to)
+        self.started.append(p)
+        os.close(theirs)
+        shown = b""
+        try:
+            while part := os.read(ours, 65536):
+                shown += part
+        except OSError:
+            pass  # the end of a terminal
+        os.close(ours)
+        return shown.decode().replace("\r\n", "\n"), p.wait(END_S)
 
     def assert_one_line(self, text, part):
         """Exactly one line, by rollcall, that holds part; beside the one that says how the job is bound."""

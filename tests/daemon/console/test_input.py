@@ -55,6 +55,22 @@ class Console(Case):
             self.assertEqual(r.returncode, 5, r.stderr)
 
 
+class Width(Case):
+    def test_a_message_is_broken_between_words_on_a_terminal_and_one_line_elsewhere(self):
+        wrong = "run", "--bind", "magic", "--", "true"
+        one = self.rollcall(*wrong).stderr
+        self.assertEqual(len(one.splitlines()), 1)
+        self.assertGreater(len(one), 60)
+        shown, code = self.in_terminal(*wrong, columns=60)
+        self.assertEqual(code, 2)
+        lines = shown.splitlines()
+        self.assertGreater(len(lines), 1)
+        self.assertLessEqual(max(map(len, lines)), 60, shown)
+        self.assertTrue(all(line.startswith(" " * len("rollcall: ")) for line in lines[1:]), shown)
+        self.assertEqual(" ".join(shown.split()), " ".join(one.split()))
+        self.assertEqual(self.in_terminal(*wrong)[0], one)  # it does not say how wide it is
+
+
 class Files(Case):
     def write(self, name, data):
         with open(self.path(name), "wb") as f:
@@ -257,6 +273,17 @@ class Doctor(Case):
         self.assertRegex(r.stdout, r"(?m)^FAIL +rings .*blocked")
         r = self.rollcall("doctor", "/bin/sh", env={"ROLLCALL_DIR": blocked})
         self.assertRegex(r.stdout, r"^FAIL +in short +`rollcall run` will see .* But first mend what fails: rings\.\n")
+
+    def test_a_terminal_has_its_lines_broken_and_coloured_and_a_pipe_one_line_a_check(self):
+        shown, code = self.in_terminal("doctor", columns=60, streams=("stdout",), env={"ROLLCALL_DIR": self.rings})
+        self.assertEqual(code, 0, shown)
+        self.assertEqual([line for line in shown.splitlines() if len(line) > 60 and " " in line[22:]], [])
+        self.assertRegex(shown, r"(?m)^WARN +nccl .*\n {22}\S|^OK +nccl ")  # a machine may have an NCCL
+        self.assertNotIn("\033", shown)  # NO_COLOR is set
+        shown, _ = self.in_terminal("doctor", columns=60, streams=("stdout",),
+                                    env={"NO_COLOR": "", "TERM": "xterm", "ROLLCALL_DIR": "/dev/null/no"})
+        self.assertRegex(shown, "(?m)^\033\\[1m\033\\[31mFAIL\033\\[0m  rings ")
+        self.assertNotIn("\033", self.rollcall("doctor", env={"NO_COLOR": "", "TERM": "xterm"}).stdout)
 
     def test_json_is_one_object_a_line(self):
         r = self.rollcall("doctor", "--json", "/bin/sh")

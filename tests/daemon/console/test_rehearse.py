@@ -1,18 +1,14 @@
 """test_rehearse.py: `rollcall rehearse` with a program on the CUDA runtime and NCCL: its report as a terminal shows it,
 its codes, and what keeps it from starting."""
-import fcntl
 import json
 import os
-import pty
 import re
 import shlex
 import shutil
 import signal
 import stat
-import struct
 import subprocess
 import sys
-import termios
 import unittest
 
 from support import Case, ROLLCALL, until
@@ -62,7 +58,7 @@ def pairs(ranks):
 
 def plain(text):
     """What differs from run to run: the job's name, lines of the program, memory."""
-    text = re.sub(r"Rehearsal of \S+", "Rehearsal of JOB", text.replace("\r\n", "\n"))
+    text = re.sub(r"Rehearsal of \S+", "Rehearsal of JOB", text)
     text = re.sub(r"rehearse_job\.c:\d+", "rehearse_job.c:N", text)
     return re.sub(r"^(\d+) +[\d.]+ MiB.*$", r"\1 MEMORY", text, flags=re.M)
 
@@ -76,27 +72,10 @@ class Rehearse(Case):
     def rehearse(self, *args, **kwargs):
         return self.rollcall("rehearse", "--timeout", "120", *args, **kwargs)
 
-    def in_terminal(self, *args, columns=0):
-        """What a terminal shows of standard error, and the exit code."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        p = subprocess.Popen([ROLLCALL, "rehearse", *args], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=theirs, env=self.env)
-        self.started.append(p)
-        os.close(theirs)
-        shown = b""
-        try:
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:
-            pass  # the end of a terminal
-        os.close(ours)
-        return shown.decode(), p.wait(300)
-
     def test_a_healthy_job_is_reported(self):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
-                shown, code = self.in_terminal("-n", str(ranks), "--", JOB)
+                shown, code = self.in_terminal("rehearse", "-n", str(ranks), "--", JOB)
                 made, calls = pairs(ranks)
                 want = HEALTHY.format(all=f"0-{ranks - 1}", pairs=made, calls=calls,
                                       memory="\n".join(f"{r} MEMORY" for r in range(ranks)))
@@ -110,7 +89,7 @@ class Rehearse(Case):
                     "wait")
         for options in (("-n", "4", "--", JOB, "leaves"), ("--", "sh", "-c", launcher, JOB)):
             with self.subTest(options[0]):
-                shown, code = self.in_terminal("--timeout", "10", *options)
+                shown, code = self.in_terminal("rehearse", "--timeout", "10", *options)
                 self.assertEqual(code, 124, shown)
                 self.assertIn("nothing has moved for 10 s (--timeout): ending the job", shown)
 
@@ -163,7 +142,7 @@ class Rehearse(Case):
     def test_a_sick_job_is_told_with_its_rank(self):
         for ranks in (2, 4):
             with self.subTest(ranks=ranks):
-                shown, code = self.in_terminal("-n", str(ranks), "--timeout", "20", "--", JOB, "sick")
+                shown, code = self.in_terminal("rehearse", "-n", str(ranks), "--timeout", "20", "--", JOB, "sick")
                 self.assertEqual(code, 124, shown)
                 found = shown.replace("\r\n", "\n").split("\nFindings: 1\n")[1].splitlines()
                 self.assertEqual(len(found), 1, shown)
@@ -216,7 +195,8 @@ class Rehearse(Case):
         self.assertEqual(self.rehearse("-n", "4", "--quiet", "--save", kept, "--", JOB).returncode, 0)
         for columns in (60, 80):
             with self.subTest(columns=columns):
-                shown, code = self.in_terminal("-n", "4", "--against", kept, "--", JOB, "larger", columns=columns)
+                shown, code = self.in_terminal("rehearse", "-n", "4", "--against", kept, "--", JOB, "larger",
+                                               columns=columns)
                 lines = shown.replace("\r\n", "\n").split("\nRehearsal of ")[1].splitlines()
                 self.assertEqual(code, 0, shown)
                 self.assertIn("Differences: 1", lines)

@@ -443,6 +443,41 @@ static void a_note_fits_in_one_line(void **state)
     }
 }
 
+/* A terminal that is too narrow would break it inside of words. */
+static void a_note_is_broken_between_words_where_the_columns_are_few(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned columns;
+        const char *code, *said, *want;
+    } cases[] = {
+        {100, "rank-slow", "Rank 0 is late. It", "note      rank-slow          Rank 0 is late.\n"},
+        {80, "moe-zero-tokens", "Rank 0 received no tokens in MoE layer 3, step 13, and these were many words. More.",
+         "note      moe-zero-tokens    Rank 0 received no tokens in MoE layer 3, step 13,\n"
+         "                             and these were many words.\n"},
+        {60, "moe-zero-tokens", "Rank 0 received no\ntokens in MoE layer 3, step 13, of the job. More.",
+         "note      moe-zero-tokens\n"
+         "          Rank 0 received no tokens in MoE layer 3, step\n"
+         "          13, of the job.\n"},
+        {60, "a-code-longer-than-its-column", "It fits beside it", /* 10 + 29 + 2 + 17 columns */
+         "note      a-code-longer-than-its-column  It fits beside it\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *json = load();
+        json_object_set_new(json, "certainty", json_string("note"));
+        json_object_set_new(json, "code", json_string(cases[i].code));
+        json_object_set_new(json, "text", json_string(cases[i].said));
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        assert_int_equal(roll_verdict_print_line(out, json, ROLL_VERDICT_COLUMNS(cases[i].columns)), 0);
+        fclose(out);
+        assert_string_equal(text, cases[i].want);
+        free(text);
+        json_decref(json);
+    }
+}
+
 static void a_call_site_that_both_sides_share_is_printed_once(void **state)
 {
     (void)state;
@@ -624,6 +659,7 @@ int main(void)
         cmocka_unit_test(reports_of_moe_core_are_put_in_words),
         cmocka_unit_test(products_seen_from_outside_are_put_in_words),
         cmocka_unit_test(a_note_fits_in_one_line),
+        cmocka_unit_test(a_note_is_broken_between_words_where_the_columns_are_few),
         cmocka_unit_test(a_call_site_that_both_sides_share_is_printed_once),
         cmocka_unit_test(little_is_enough),
         cmocka_unit_test(the_life_of_a_verdict_is_told),
