@@ -144,7 +144,7 @@ class Rehearse(Case):
             with self.subTest(ranks=ranks):
                 shown, code = self.in_terminal("rehearse", "-n", str(ranks), "--timeout", "20", "--", JOB, "sick")
                 self.assertEqual(code, 124, shown)
-                found = shown.replace("\r\n", "\n").split("\nFindings: 1\n")[1].splitlines()
+                found = shown.split("\nFindings: 1\n")[1].splitlines()
                 self.assertEqual(len(found), 1, shown)
                 self.assertRegex(found[0], "^proven +circular-wait +" + ("Rank 3 has not made AllReduce of 16777216 "
                                                                          "float32" if ranks == 4
@@ -197,7 +197,7 @@ class Rehearse(Case):
             with self.subTest(columns=columns):
                 shown, code = self.in_terminal("rehearse", "-n", "4", "--against", kept, "--", JOB, "larger",
                                                columns=columns)
-                lines = shown.replace("\r\n", "\n").split("\nRehearsal of ")[1].splitlines()
+                lines = shown.split("\nRehearsal of ")[1].splitlines()
                 self.assertEqual(code, 0, shown)
                 self.assertIn("Differences: 1", lines)
                 self.assertEqual([line for line in lines if len(line) > columns], [])
