@@ -1,6 +1,6 @@
 /*
- * report_state.h: what the files of the reports of NCCL's own tools share: analyze_report.c reads, report_judge.c
- * judges.
+ * report_state.h: what the files of the reports of NCCL's own tools share: analyze_report.c reads; report_judge.c
+ * judges, with report_ras.c and report_inspector.c, whose verdicts report_say.c says.
  */
 #ifndef ROLL_DAEMON_CONSOLE_ANALYZE_REPORT_STATE_H
 #define ROLL_DAEMON_CONSOLE_ANALYZE_REPORT_STATE_H
@@ -10,6 +10,8 @@
 #include "daemon/base/map.h"
 
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define ROLL_REPORT_OTHERS UINT32_MAX /* the "rank" that stands for those whom the text of a report does not name */
 
@@ -41,5 +43,26 @@ struct roll_reports {
 
 /* "AllReduce": the function that RAS counts at this place. */
 const char *roll_report_function(unsigned i);
+
+/* report_say.c */
+
+struct roll_verdict roll_report_begin(enum roll_verdict_code code, enum roll_certainty certainty);
+/* Adds the verdict with these words, and takes its sets of ranks, also after an error. 0, NOMEM. */
+int roll_report_say(roll_reports_t *r, struct roll_verdict *v, const char *job, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Names the communicator of a verdict by its id in the report; size 0: not told. */
+void roll_report_name_comm(struct roll_verdict *v, const char *id, uint32_t size);
+
+struct roll_report_value {
+    uint64_t value;
+    uint32_t weight;
+};
+/* The value that most have, and how many; the values are sorted in place. */
+uint64_t roll_report_most_common(struct roll_report_value *value, size_t n, uint32_t *of);
+
+/* report_ras.c: all communicators of all reports. 0, NOMEM. */
+int roll_reports_judge_ras(roll_reports_t *r);
+/* report_inspector.c: the calls (n > 0) of one communicator, in their order. 0, NOMEM. */
+int roll_reports_judge_inspected(roll_reports_t *r, const struct roll_report_call *call, size_t n);
 
 #endif
