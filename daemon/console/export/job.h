@@ -119,6 +119,10 @@ void roll_job_comm_name(const struct roll_job *job, uint32_t comm, char *out, si
 /* The frames of a call site: those of Python, else the native ones. How many, at most ROLL_SYMBOL_FRAMES. */
 int roll_job_frames(const struct roll_job *job, uint32_t ring, uint16_t callsite,
                     struct roll_symbol_frame out[ROLL_SYMBOL_FRAMES]);
+/* For who writes: words (job_words.c). */
+
+/* What a class of operations (enum roll_op_class) is called. */
+const char *roll_job_class_name(unsigned class);
 /* In a few words where these frames are, "" = not known. *source: what the line says, "" where that is not known. */
 void roll_job_place(const struct roll_symbol_frame *frame, int frames, char *out, size_t size, const char **source);
 /* Makes a text of another process plain UTF-8, in place: other bytes become '?', and what would steer a terminal

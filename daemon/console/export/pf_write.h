@@ -1,6 +1,6 @@
 /*
  * pf_write.h: a Perfetto trace, packet by packet: names that are written once, tracks, and events on them. What a call
- * becomes is perfetto.c's. Errors stick: the first one is what roll_pf_end returns. One thread.
+ * becomes is perfetto_calls.c's. Errors stick: the first one is what roll_pf_end returns. One thread.
  */
 #ifndef ROLL_DAEMON_CONSOLE_EXPORT_PF_WRITE_H
 #define ROLL_DAEMON_CONSOLE_EXPORT_PF_WRITE_H
