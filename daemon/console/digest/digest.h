@@ -137,6 +137,22 @@ int roll_take(struct roll_taken *taken, struct roll_series *series, const struct
 void roll_taken_fini(struct roll_taken *taken);
 struct taken_ring *roll_taken_ring(const struct roll_taken *taken, uint64_t epoch);
 
+/* take_rings.c: takes a frame that announces a ring, or has definitions of it. *cut: the frame is damaged, or of
+ * another run. 0, NOMEM. */
+int roll_taken_add_ring(struct roll_taken *taken, const struct roll_frame *frame, bool *cut);
+int roll_taken_add_defs(struct taken_ring *ring, const struct roll_frame *frame, bool *cut);
+
+/* take_level.c: each 0, NOMEM */
+
+/* A place whose records are wanted. asked: by the user; others are told by the level, and there are few of them. */
+int roll_taken_add_place(struct roll_taken *taken, const struct roll_digest_at *at, bool asked);
+/* Cuts the fold of ring number i into the level. */
+int roll_taken_cut_ring(struct roll_taken *taken, uint32_t i);
+/* The level is cut, and what waits to be passed by all members is looked at. */
+int roll_taken_cut_level(struct roll_taken *taken);
+/* Takes what the level tells upward (`up`). */
+int roll_taken_up(struct roll_taken *taken);
+
 /* parts.c: where excerpts begin. Notes one; of a place, what the rings' images still have of it. 0, NOMEM. */
 int roll_taken_note_place(struct roll_taken *taken, const struct roll_digest_at *at);
 int roll_taken_note_end(struct roll_taken *taken);
