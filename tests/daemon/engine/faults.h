@@ -28,8 +28,7 @@ struct first {
     const char *unsaid; /* what is said when it is over */
     const char *reason; /* ENDS: why */
 };
-extern const struct first firsts[];
-extern const size_t first_count;
+const struct first *first_at(size_t i); /* NULL: there are no more */
 
 struct second {
     const char *what;

@@ -156,8 +156,8 @@ static void test_every_code_has_a_row(void **state)
     };
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         bool there = false;
-        for (size_t k = 0; k < first_count; k++) {
-            there = there || firsts[k].code == codes[i];
+        for (size_t k = 0; first_at(k); k++) {
+            there = there || first_at(k)->code == codes[i];
         }
         if (!there) {
             fail_msg("no row for %s", roll_verdict_name(codes[i]));
@@ -169,9 +169,9 @@ static void test_every_code_has_a_row(void **state)
 static void test_every_row_is_about_its_code(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < first_count; k++) {
-        assert_non_null(strstr(firsts[k].said, roll_verdict_name(firsts[k].code)));
-        assert_int_equal(firsts[k].where == ENDS, firsts[k].reason != NULL);
+    for (size_t k = 0; first_at(k); k++) {
+        assert_non_null(strstr(first_at(k)->said, roll_verdict_name(first_at(k)->code)));
+        assert_int_equal(first_at(k)->where == ENDS, first_at(k)->reason != NULL);
     }
 }
 
@@ -180,9 +180,9 @@ static void test_a_second_fault_is_told_after_every_first_one(void **state)
     (void)state;
     uint32_t before = stories;
     failures = 0;
-    for (size_t k = 0; k < first_count; k++) {
-        if (firsts[k].where != ENDS && is_wanted("FIRST", roll_verdict_name(firsts[k].code))) {
-            all_seconds(&firsts[k]);
+    for (size_t k = 0; first_at(k); k++) {
+        if (first_at(k)->where != ENDS && is_wanted("FIRST", roll_verdict_name(first_at(k)->code))) {
+            all_seconds(first_at(k));
         }
     }
     assert_true(stories > before);
@@ -194,9 +194,9 @@ static void test_a_job_that_goes_on_gives_nothing_more(void **state)
 {
     (void)state;
     failures = 0;
-    for (size_t k = 0; k < first_count; k++) {
-        for (uint32_t way = 0; way < SIZES * 3 && is_wanted("FIRST", roll_verdict_name(firsts[k].code)); way++) {
-            const struct first *f = &firsts[k];
+    for (size_t k = 0; first_at(k); k++) {
+        for (uint32_t way = 0; way < SIZES * 3 && is_wanted("FIRST", roll_verdict_name(first_at(k)->code)); way++) {
+            const struct first *f = first_at(k);
             struct story t;
             char when[256];
             open_for(&t, f->where, sizes[way / 3], way % 3);
@@ -259,8 +259,8 @@ static void test_damaged_times_do_not_make_a_silence_endless(void **state)
 {
     (void)state;
     failures = 0;
-    for (size_t k = 0; k < first_count; k++) {
-        const struct first *f = &firsts[k];
+    for (size_t k = 0; first_at(k); k++) {
+        const struct first *f = first_at(k);
         for (uint32_t way = 0; way < 4 && f->where != ENDS && is_wanted("FIRST", roll_verdict_name(f->code)); way++) {
             struct story t;
             char when[256], drained[STORY_SAID];
