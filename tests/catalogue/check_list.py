@@ -18,7 +18,7 @@ ELSEWHERE = {
     "opposite-order": ("it is for calls that could be left early; on hostnccl the opposite order waits at once, and is "
                        "a circular-wait", "tests/daemon/engine/test_engine_order.c"),
     "crossed-wait": ("the programs that can show it may show a skipped call as well: which is said depends on who is "
-                     "seen first", "tests/daemon/engine/firsts.c"),
+                     "seen first", "tests/daemon/engine/first_life.c"),
     "p2p-unmatched": ("a message without a partner may be said as the death of the partner, or as the circle that it "
                       "makes, whichever shows first", "tests/daemon/engine/test_engine_pairs.c"),
     "rank-blocked": ("what the host waits for shows as a circle or as a message without a partner where that is seen "
@@ -30,7 +30,7 @@ ELSEWHERE = {
     "rank-stuck": ("it is told after 20 s at the earliest, longer than a program of the catalogue runs",
                    "tests/daemon/check_lone.py"),
     "straggler": ("it measures a pace over dozens of calls, and no test here may depend on that of the machine",
-                  "tests/daemon/engine/firsts.c"),
+                  "tests/daemon/engine/first_life.c"),
     "moe-zero-tokens": (MOE, "tests/daemon/engine/test_engine_moe.c"),
     "moe-gemm-skipped": (MOE, "tests/daemon/engine/test_engine_moe.c"),
     "moe-obligation-missing": (MOE, "tests/jobs/moe_train/check_job.py"),
@@ -41,7 +41,7 @@ ELSEWHERE = {
     "moe-recompute-differs": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "moe-capacity-differs": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "moe-buffer-differs": (MOE, "tests/daemon/engine/test_engine_numbers.c"),
-    "replica-mismatch": (MOE, "tests/daemon/engine/test_engine_numbers.c"),
+    "replica-mismatch": (MOE, "tests/daemon/engine/test_engine_tensors.c"),
     "gradient-not-summed": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "gradient-not-finite": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "data-incomplete": ("a ring that overflows depends on who is faster, the rank or its agent",

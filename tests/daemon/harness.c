@@ -207,6 +207,11 @@ json_t *harness_ask(roll_client_t *client, const char *format, ...)
     return reply;
 }
 
+const char *harness_error(const json_t *reply)
+{
+    return json_string_value(json_object_get(reply, "error"));
+}
+
 json_int_t harness_drained(roll_client_t *client, const char *member)
 {
     json_t *reply = harness_ask(client, "{s:s,s:i}", "op", "drain", "timeout_ms", HARNESS_END_MS - 10000);

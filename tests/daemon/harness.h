@@ -59,6 +59,8 @@ int harness_end(pid_t pid, int number);
 
 /* Asks the root; fails the test when there is no answer. Returns owned. */
 json_t *harness_ask(roll_client_t *client, const char *format, ...);
+/* The error of an answer, borrowed from it; NULL: it has none. */
+const char *harness_error(const json_t *reply);
 roll_client_t *harness_client(const char *endpoint);
 /* Drains and returns the member of the summary. */
 json_int_t harness_drained(roll_client_t *client, const char *member);

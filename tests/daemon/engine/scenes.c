@@ -164,6 +164,15 @@ void scene_expect_after(struct sim *sim, uint64_t seconds, const char *findings)
     sim_expect(sim, findings);
 }
 
+void scene_expect_text(const struct sim *sim, const char *part)
+{
+    char *text = sim_run(sim, 0, true, true);
+    if (strstr(text, part) == NULL) {
+        fail_msg("'%s' is not in: %s", part, text);
+    }
+    free(text);
+}
+
 struct sim *scene_two_wait(uint32_t *w)
 {
     struct sim *sim = sim_new(3);

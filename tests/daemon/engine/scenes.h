@@ -53,6 +53,8 @@ void scene_all_stuck(struct sim *sim, uint32_t comm);
 void scene_exchange(struct sim *sim, uint32_t rank, uint32_t comm, uint32_t starved, uint32_t omit);
 /* sim_expect when so much time passes behind the last event. */
 void scene_expect_after(struct sim *sim, uint64_t seconds, const char *findings);
+/* Fails where this part is in nothing that is said, notes included. */
+void scene_expect_text(const struct sim *sim, const char *part);
 /* Three ranks, the last of which does not come; *w: their communicator. Returns owned. */
 struct sim *scene_two_wait(uint32_t *w);
 

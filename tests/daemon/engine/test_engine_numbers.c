@@ -1,6 +1,6 @@
 /*
- * test_engine_numbers.c: numbers that ranks must have alike, routing that must fit itself, tensors that must agree;
- * each with its healthy twin.
+ * test_engine_numbers.c: numbers that ranks must have alike, and routing that must fit itself; each with its healthy
+ * twin.
  */
 #include "tests/daemon/engine/scenes.h"
 
@@ -10,22 +10,11 @@
 #include <stdint.h>
 /* cmocka.h needs the four above first. */
 #include <cmocka.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const uint32_t sizes[] = {2, 3, 4, 8};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
-
-static void expect_text(struct sim *sim, const char *part)
-{
-    char *text = sim_run(sim, 0, true, true);
-    if (strstr(text, part) == NULL) {
-        fail_msg("'%s' is not in: %s", part, text);
-    }
-    free(text);
-}
 
 static void last_rank(char *out, size_t size, const char *what, uint32_t ranks)
 {
@@ -60,9 +49,9 @@ static void test_a_number_that_differs_is_predicted_before_the_collective(void *
             last_rank(want, sizeof(want), what, sizes[i]);
             sim->patience_ns = S_ / 10;
             sim_expect(sim, want);
-            expect_text(sim, uniforms[k].text);
-            expect_text(sim, "17");
-            expect_text(sim, "MoE layer 2, step 5");
+            scene_expect_text(sim, uniforms[k].text);
+            scene_expect_text(sim, "17");
+            scene_expect_text(sim, "MoE layer 2, step 5");
             sim_destroy(&sim);
         }
     }
@@ -103,7 +92,7 @@ static void test_the_mismatch_that_follows_is_called_by_its_reason(void **state)
         char want[128];
         last_rank(want, sizeof(want), "proven moe-tokens-unequal", sizes[i]); /* the prediction is confirmed by it */
         sim_expect(sim, want);
-        expect_text(sim, "The predicted mismatch has happened");
+        scene_expect_text(sim, "The predicted mismatch has happened");
         sim_destroy(&sim);
     }
 }
@@ -160,7 +149,7 @@ static void test_a_buffer_made_before_the_first_step_is_compared(void **state)
         sim->patience_ns = S_ / 10;
         sim_expect(sim, sick ? "predicted moe-buffer-differs 2" : "");
         if (sick) {
-            expect_text(sim, "Rank 2 has 8192 bytes of communication buffer, ranks 0-1,3 have 4096, on ");
+            scene_expect_text(sim, "Rank 2 has 8192 bytes of communication buffer, ranks 0-1,3 have 4096, on ");
         }
         sim_destroy(&sim);
     }
@@ -184,7 +173,7 @@ static void test_splits_that_miss_the_buffer_are_proven(void **state)
             }
             sim_expect(sim, sick ? "proven moe-split-sum 0" : "");
             if (sick) {
-                expect_text(sim, "has fewer entries than tokens times top-k");
+                scene_expect_text(sim, "has fewer entries than tokens times top-k");
             }
             sim_destroy(&sim);
         }
@@ -276,7 +265,7 @@ static void test_a_recompute_that_routes_differently_is_proven(void **state)
             snprintf(want + used, sizeof(want) - used, ",%u", r);
         }
         sim_expect(sim, want);
-        expect_text(sim, " rows to rank 0 in the recomputed forward, ");
+        scene_expect_text(sim, " rows to rank 0 in the recomputed forward, ");
         sim_destroy(&sim);
     }
 }
@@ -297,380 +286,6 @@ static void test_a_recompute_that_routes_alike_is_healthy(void **state)
     sim_destroy(&sim);
 }
 
-/* tensors */
-
-static void test_replicas_that_differ_are_proven_and_equal_ones_are_healthy(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < SIZES; i++) {
-        for (int sick = 0; sick < 2; sick++) {
-            uint32_t n = sizes[i];
-            struct sim *sim = sim_new(n);
-            uint32_t tp = sim_comm(sim, "tp", NULL, n);
-            for (uint32_t step = 0; step < 4; step++) {
-                sim_step(sim, step);
-                for (uint32_t r = 0; r < n; r++) {
-                    bool wrong = sick && step >= 1 && r == n - 1;
-                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, 1000 + step + (wrong ? 1 : 0), 0);
-                }
-            }
-            char want[64];
-            snprintf(want, sizeof(want), n == 2 ? "proven replica-mismatch -" : "proven replica-mismatch %u", n - 1);
-            sim_expect(sim, sick ? want : "");
-            if (sick) {
-                expect_text(sim, "The router weight of MoE layer 3, step 1");
-                expect_text(sim, n == 2 ? "no majority says who is right" : " has other bits than ranks 0-");
-            }
-            sim_destroy(&sim);
-        }
-    }
-}
-
-enum reduction { RIGHT, NEVER, TWICE, NOISE };
-
-static void test_gradients_that_are_no_sum_are_proven(void **state)
-{
-    (void)state;
-    static const char *const text[] = {"", "they were never summed", "it was reduced once more than it should be",
-                                       "use is not their sum (a checksum of it is off by"};
-    for (size_t i = 0; i < SIZES; i++) {
-        for (enum reduction how = RIGHT; how <= NOISE; how++) {
-            uint32_t n = sizes[i];
-            struct sim *sim = sim_new(n);
-            uint32_t tp = sim_comm(sim, "tp", NULL, n);
-            float size = 90.0f;
-            uint32_t size_bits;
-            memcpy(&size_bits, &size, sizeof(size_bits));
-            double total = 0;
-            for (uint32_t r = 0; r < n; r++) {
-                total += 3.0 + r;
-            }
-            for (uint32_t step = 0; step < 3; step++) {
-                sim_step(sim, step);
-                for (uint32_t r = 0; r < n; r++) {
-                    double got[] = {total * (1 + 1e-6), 3.0 + r, n * total, total + 5};
-                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(3.0 + r), size_bits);
-                    scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(got[how]), 0);
-                }
-            }
-            char want[64];
-            snprintf(want, sizeof(want), "proven gradient-not-summed 0-%u", n - 1);
-            sim_expect(sim, how == RIGHT ? "" : want);
-            if (how != RIGHT) {
-                expect_text(sim, text[how]);
-            }
-            sim_destroy(&sim);
-        }
-    }
-}
-
-/* One rank's share holds a NaN or an infinity: another verdict tells that. What the ranks use then, a sum that is no
- * number or, where the step is skipped, zero, is no sum that somebody forgot. */
-static void test_a_share_that_is_no_number_says_nothing_about_sums(void **state)
-{
-    (void)state;
-    static const double odd[] = {(double)NAN, (double)INFINITY, -(double)INFINITY};
-    for (size_t i = 0; i < SIZES * 6; i++) {
-        uint32_t n = sizes[i % SIZES];
-        double one = odd[i / SIZES % 3], got = i / SIZES < 3 ? 0 : one;
-        struct sim *sim = sim_new(n);
-        uint32_t tp = sim_comm(sim, "tp", NULL, n);
-        sim_step(sim, 1);
-        for (uint32_t r = 0; r < n; r++) {
-            double part = r == n - 1 ? one : 3;
-            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(part),
-                         scene_bits_float(fabsf((float)part)));
-            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(got), 0);
-        }
-        sim_expect(sim, "");
-        sim_destroy(&sim);
-    }
-}
-
-/* One cause in all layers, on two communicators of one kind: one finding. Replicas that drift apart for it are a note,
- * others are not. */
-static void test_one_cause_in_several_layers_is_one_finding(void **state)
-{
-    (void)state;
-    for (int other = 0; other < 3; other++) { /* 2: another tensor, from the step after on */
-        static const uint32_t half[2][2] = {{0, 1}, {2, 3}};
-        struct sim *sim = sim_new(4);
-        uint32_t tp[2] = {sim_comm(sim, "tp", half[0], 2), sim_comm(sim, "tp", half[1], 2)};
-        float size = 90.0f;
-        uint32_t size_bits;
-        memcpy(&size_bits, &size, sizeof(size_bits));
-        for (uint32_t step = 0; step < 3; step++) {
-            sim_step(sim, step);
-            for (uint32_t r = 0; r < 4; r++) {
-                for (uint16_t layer = 0; layer < 4; layer++) {
-                    enum moe_tensor drifts = other ? MOE_TENSOR_SHARED : MOE_TENSOR_ROUTER;
-                    scene_tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(3.0 + r), size_bits);
-                    sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
-                    scene_tensor(sim, r, tp[r / 2], MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(3.0 + r), 0);
-                    sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
-                    scene_tensor(sim, r, tp[r / 2], drifts, MOE_TENSOR_REPLICA,
-                                 other == 2 && step == 0 ? 1000 : 1000 + r, 0);
-                    sim->rank[r].event[sim->rank[r].events - 1].rec.layer = layer;
-                }
-            }
-        }
-        sim_expect(sim, other == 1 ? "proven gradient-not-summed 0-3; proven replica-mismatch -"
-                                   : "proven gradient-not-summed 0-3");
-        expect_text(sim, "MoE layers 0-3");
-        expect_text(sim, "each of 2 communicators tp (2 ranks each)");
-        if (other != 1) {
-            expect_text(sim, "note replica-mismatch");
-            expect_text(sim, other == 0
-                                 ? " This is a consequence of the gradient of the router weight, which is not the sum"
-                                 : "which has not been the sum of the shares since step 0 (told before)");
-        }
-        sim_destroy(&sim);
-    }
-}
-
-static void test_elements_that_are_no_number_are_told_once(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < SIZES; i++) {
-        for (uint32_t empty = 0; empty < 2; empty++) {
-            struct sim *sim = sim_new(sizes[i]);
-            uint32_t edp = sim_comm(sim, "edp", NULL, sizes[i]);
-            for (uint32_t step = 1; step < 4; step++) {
-                sim_step(sim, step);
-                scene_tensor(sim, 1, edp, MOE_TENSOR_EXPERTS, MOE_TENSOR_NOTFINITE, 512, empty * 512);
-            }
-            sim_expect(sim, "proven gradient-not-finite 1");
-            expect_text(sim, empty ? "nobody wrote their gradient" : "before it was reduced");
-            sim_destroy(&sim);
-        }
-    }
-}
-
-/* What must not be said: things of one number, steps run again, missing records, communicators of unknown size. */
-
-/* What all ranks say about things that have one number (layers without numbers, microbatches without): each time
- * another value. */
-enum saying { SAY_TOKENS, SAY_REPLICA, SAY_SUM, SAYINGS };
-
-static void say(struct sim *sim, uint32_t rank, uint32_t comm, enum saying what, uint32_t value)
-{
-    float size = 1e4f;
-    uint32_t size_bits;
-    memcpy(&size_bits, &size, sizeof(size_bits));
-    switch (what) {
-    case SAY_TOKENS:
-        scene_uniform(sim, rank, comm, MOE_UNIFORM_TOKENS, value);
-        break;
-    case SAY_REPLICA:
-        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_REPLICA, value, 0);
-        break;
-    default:
-        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(value), size_bits);
-        scene_tensor(sim, rank, comm, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM,
-                     scene_bits((double)value * sim->comm[comm].size), 0);
-        break;
-    }
-}
-
-static const char *const sick_code[SAYINGS] = {"predicted moe-tokens-unequal", "proven replica-mismatch",
-                                               "proven gradient-not-summed"};
-
-static void test_things_of_one_number_meet_in_their_order(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < SIZES; i++) {
-        for (enum saying what = 0; what < SAYINGS; what++) {
-            for (int sick = 0; sick < 2; sick++) {
-                uint32_t n = sizes[i];
-                struct sim *sim = sim_new(n);
-                uint32_t comm = sim_comm(sim, "tp", NULL, n);
-                for (uint32_t step = 0; step < 3; step++) {
-                    sim_step(sim, step);
-                    for (uint32_t r = 0; r < n; r++) {
-                        for (uint32_t k = 0; k < 5; k++) {
-                            bool wrong = sick && step == 1 && k == 3 && r == n - 1;
-                            say(sim, r, comm, what, 1000 * (k + 1) - (wrong ? 500 : 0));
-                        }
-                    }
-                }
-                char *text = sim_run(sim, 0, false, false);
-                assert_int_equal(strstr(text, sick_code[what]) != NULL, sick);
-                free(text);
-                if (!sick) {
-                    sim_expect(sim, "");
-                }
-                sim_destroy(&sim);
-            }
-        }
-    }
-}
-
-/* More than there is room for in one step, in orders in which one rank is far ahead: what is left over must not meet
- * the wrong one. */
-static void test_more_things_than_there_is_room_for_are_healthy(void **state)
-{
-    (void)state;
-    for (enum saying what = 0; what < SAYINGS; what++) {
-        struct sim *sim = sim_new(3);
-        uint32_t comm = sim_comm(sim, "tp", NULL, 3);
-        for (uint32_t step = 0; step < 3; step++) {
-            sim_step(sim, step);
-            for (uint32_t r = 0; r < 3; r++) {
-                for (uint32_t k = 0; k < 400; k++) {
-                    say(sim, r, comm, what, 3 * k + 1);
-                }
-            }
-        }
-        sim_expect(sim, "");
-        sim_destroy(&sim);
-    }
-}
-
-/* Records of the last rank are missing: in the middle, or before the ring was first read. */
-static void test_what_is_missing_shifts_nothing(void **state)
-{
-    (void)state;
-    for (enum saying what = 0; what < SAYINGS; what++) {
-        for (int late = 0; late < 2; late++) {
-            struct sim *sim = sim_new(4);
-            uint32_t comm = sim_comm(sim, "tp", NULL, 4);
-            sim->rank[3].ticket += late ? 7 : 0;
-            for (uint32_t step = 0; step < 3; step++) {
-                sim_step(sim, step);
-                for (uint32_t r = 0; r < 4; r++) {
-                    for (uint32_t k = 0; k < 6; k++) {
-                        bool missing = r == 3 && (late ? step == 0 && k < 2 : step == 1 && k == 2);
-                        if (!missing) {
-                            say(sim, r, comm, what, 1000 * (k + 1) + step);
-                        } else if (!late) {
-                            sim_lose(sim, 3, what == SAY_SUM ? 2 : 1);
-                        }
-                    }
-                }
-            }
-            sim_expect(sim, "");
-            sim_destroy(&sim);
-        }
-    }
-}
-
-/* Back to an earlier step, from a checkpoint: what a rank never said in the first run is not missed in the second. */
-static void test_a_step_that_is_run_again_starts_anew(void **state)
-{
-    (void)state;
-    for (enum saying what = 0; what < SAYINGS; what++) {
-        for (int sick = 0; sick < 2; sick++) {
-            struct sim *sim = sim_new(3);
-            uint32_t comm = sim_comm(sim, "tp", NULL, 3);
-            for (uint32_t run = 0; run < 4; run++) {
-                for (uint32_t step = 0; step < 5; step++) {
-                    sim_step(sim, step);
-                    for (uint32_t r = 0; r < 3; r++) {
-                        bool silent = run < 2 && r == 1 + run && step % 2 == 1; /* facts in some steps only */
-                        bool wrong = sick && run == 3 && step == 3 && r == 2;
-                        if (!silent) {
-                            say(sim, r, comm, what, 1000 * (run + 1) + step - (wrong ? 500 : 0));
-                        }
-                    }
-                }
-            }
-            char *text = sim_run(sim, 0, false, false);
-            assert_int_equal(strstr(text, sick_code[what]) != NULL, sick);
-            free(text);
-            if (!sick) {
-                sim_expect(sim, "");
-            }
-            sim_destroy(&sim);
-        }
-    }
-}
-
-static void test_nothing_is_compared_where_the_size_is_not_known(void **state)
-{
-    (void)state;
-    for (enum saying what = 0; what < SAYINGS; what++) {
-        struct sim *sim = sim_new(4);
-        uint32_t comm = sim_comm(sim, "tp", NULL, 4);
-        for (uint32_t r = 0; r < 4; r++) {
-            sim->rank[r].event[0].def.comm.info.flags = ROLL_DEF_COMM_OPEN;
-        }
-        sim_step(sim, 1);
-        for (uint32_t r = 0; r < 4; r++) {
-            say(sim, r, comm, what, 10 + r);
-        }
-        sim_expect(sim, "");
-        sim_destroy(&sim);
-    }
-}
-
-/* Two layers of one number, recomputed last first; and the same with the lists of the first forward lost. */
-static void test_recomputes_of_layers_of_one_number_are_healthy(void **state)
-{
-    (void)state;
-    for (int missing = 0; missing < 2; missing++) {
-        struct sim *sim = sim_new(2);
-        uint32_t ep = sim_comm(sim, "ep", NULL, 2);
-        for (uint32_t step = 0; step < 3; step++) {
-            sim_step(sim, step);
-            scene_splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
-            if (missing && step == 1) {
-                sim_lose(sim, 0, 3);
-            } else {
-                scene_splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_FORWARD, 0);
-            }
-            scene_splits(sim, 0, ep, 0, 2, 9, ROLL_PHASE_RECOMPUTE, 0);
-            scene_splits(sim, 0, ep, 0, 2, 4, ROLL_PHASE_RECOMPUTE, 0);
-        }
-        sim_expect(sim, "");
-        sim_destroy(&sim);
-    }
-}
-
-/* An evaluation's forward is never recomputed; the next step's is judged again. */
-static void test_an_evaluation_hides_its_own_step_only(void **state)
-{
-    (void)state;
-    struct sim *sim = sim_new(2);
-    uint32_t ep = sim_comm(sim, "ep", NULL, 2);
-    for (uint32_t step = 0; step < 3; step++) {
-        sim_step(sim, step);
-        if (step < 2) {
-            scene_splits(sim, 1, ep, 0, 2, 5, ROLL_PHASE_FORWARD, 0);
-        }
-        scene_splits(sim, 1, ep, 0, 2, 4, ROLL_PHASE_FORWARD, 0);
-        scene_splits(sim, 1, ep, 0, 2, step == 2 ? 4 : 3, ROLL_PHASE_RECOMPUTE, 0);
-    }
-    sim_expect(sim, "proven moe-recompute-differs 1"); /* rank 1 sends one row more: splits */
-    expect_text(sim, "step 2");
-    sim_destroy(&sim);
-}
-
-/* What rounding can lose, over a thousand ranks with much cancellation; sums too large for a number; numbers too small
- * for full precision. */
-static void test_rounding_is_no_fault(void **state)
-{
-    (void)state;
-    static const struct {
-        double part, size, got; /* got: over the sum of the parts */
-    } trials[] = {{0.001, 1.0, 0.15}, {-0.5, 1.0, -0.15}, {1e38, 1e38, INFINITY}, {1e-41, 1e-41, 1e-38}};
-    for (size_t i = 0; i < sizeof(trials) / sizeof(trials[0]); i++) {
-        uint32_t n = 1024;
-        struct sim *sim = sim_new(n);
-        uint32_t tp = sim_comm(sim, "tp", NULL, n);
-        float size = (float)trials[i].size;
-        uint32_t size_bits;
-        memcpy(&size_bits, &size, sizeof(size_bits));
-        sim_step(sim, 1);
-        for (uint32_t r = 0; r < n; r++) {
-            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_PART, scene_bits(trials[i].part), size_bits);
-            scene_tensor(sim, r, tp, MOE_TENSOR_ROUTER, MOE_TENSOR_SUM, scene_bits(n * trials[i].part + trials[i].got),
-                         0);
-        }
-        sim_expect(sim, "");
-        sim_destroy(&sim);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -678,24 +293,11 @@ int main(void)
         cmocka_unit_test(test_equal_numbers_and_others_in_the_next_step_are_healthy),
         cmocka_unit_test(test_the_mismatch_that_follows_is_called_by_its_reason),
         cmocka_unit_test(test_a_quiet_rank_is_not_the_mismatch_of_numbers),
-        cmocka_unit_test(test_a_share_that_is_no_number_says_nothing_about_sums),
         cmocka_unit_test(test_a_buffer_made_before_the_first_step_is_compared),
         cmocka_unit_test(test_splits_that_miss_the_buffer_are_proven),
         cmocka_unit_test(test_who_gives_up_an_exchange_is_told_once),
         cmocka_unit_test(test_a_recompute_that_routes_differently_is_proven),
         cmocka_unit_test(test_a_recompute_that_routes_alike_is_healthy),
-        cmocka_unit_test(test_replicas_that_differ_are_proven_and_equal_ones_are_healthy),
-        cmocka_unit_test(test_gradients_that_are_no_sum_are_proven),
-        cmocka_unit_test(test_one_cause_in_several_layers_is_one_finding),
-        cmocka_unit_test(test_elements_that_are_no_number_are_told_once),
-        cmocka_unit_test(test_things_of_one_number_meet_in_their_order),
-        cmocka_unit_test(test_more_things_than_there_is_room_for_are_healthy),
-        cmocka_unit_test(test_what_is_missing_shifts_nothing),
-        cmocka_unit_test(test_a_step_that_is_run_again_starts_anew),
-        cmocka_unit_test(test_nothing_is_compared_where_the_size_is_not_known),
-        cmocka_unit_test(test_recomputes_of_layers_of_one_number_are_healthy),
-        cmocka_unit_test(test_an_evaluation_hides_its_own_step_only),
-        cmocka_unit_test(test_rounding_is_no_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
