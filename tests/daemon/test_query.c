@@ -5,6 +5,7 @@
 #include "tests/daemon/synth.h"
 #include "trace/def.h"
 #include "trace/err.h"
+#include "trace/frame.h"
 
 #include <signal.h>
 #include <stdio.h>

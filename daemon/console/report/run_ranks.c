@@ -6,6 +6,7 @@
 #include "daemon/base/array.h"
 #include "daemon/console/report/calls_json.h"
 #include "daemon/console/report/node_losses.h"
+#include "daemon/verdict/verdict_brief.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
