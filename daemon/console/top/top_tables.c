@@ -36,80 +36,104 @@ static const char *set_text(const json_t *object, const char *key, char out[ROLL
     return out;
 }
 
-/* Whether some member of the list has a text under this key: a table without any has no column for it. */
-static bool has_text(const json_t *list, const char *key)
+/* A column that shows one member of each object of a list. */
+struct column {
+    const char *heading, *key;
+    const char *(*text)(const json_t *object, const char *key, char out[ROLL_TOP_CELL]);
+    bool is_number;    /* aligned to the right */
+    bool may_be_empty; /* left out where no object has it */
+};
+
+static const char *comm_name(const json_t *comm, const char *key, char out[ROLL_TOP_CELL])
+{
+    (void)key;
+    snprintf(out, ROLL_TOP_CELL, "%s", roll_top_comm_name(comm));
+    return out;
+}
+
+/* Whether some object of the list has this member. */
+static bool has_some(const json_t *list, const char *key)
 {
     size_t i;
     json_t *one;
     json_array_foreach((json_t *)list, i, one)
     {
-        if (json_is_string(json_object_get(one, key))) {
+        const json_t *member = json_object_get(one, key);
+        if (member != NULL && !json_is_null(member)) {
             return true;
         }
     }
     return false;
 }
 
-/* One row for each family of communicators. */
-static int families(const json_t *list, struct roll_columns *t)
+/* The heading, and a row for each object. `drop` and `shrink` are the caller's, afterwards. */
+static int table_of(const json_t *list, const struct column *column, size_t columns, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM", "GROUPS", "BY ALL", "FURTHEST", "MEMBERS", "MADE AT", "APART"};
+    const char *heading[ROLL_COLUMNS_MAX];
     size_t i;
-    json_t *family;
-    /* Only digests tell how far the members of one communicator are apart at most, and only jobs in Python where. */
-    bool apart = json_object_get(json_array_get(list, 0), "apart") != NULL, made = has_text(list, "made_at");
-    *t = (struct roll_columns){.columns = 7,
-                               .right = 1u << 1 | 1u << 2 | 1u << 3 | 1u << 6,
-                               .hide = (made ? 0 : 1u << 5) | (apart ? 0 : 1u << 6),
-                               .shrink = apart || !made ? 5 : 6};
+    json_t *one;
+    *t = (struct roll_columns){.columns = columns};
+    for (size_t c = 0; c < columns; c++) {
+        heading[c] = column[c].heading;
+        t->right |= (uint32_t)column[c].is_number << c;
+        t->hide |= (uint32_t)(column[c].may_be_empty && !has_some(list, column[c].key)) << c;
+    }
     int err = roll_columns_row(t, heading);
-    json_array_foreach((json_t *)list, i, family)
+    json_array_foreach((json_t *)list, i, one)
     {
-        char cell[7][ROLL_TOP_CELL];
-        roll_top_any(family, "name", cell[0]);
-        roll_top_counted(family, "groups", cell[1]);
-        roll_top_counted(family, "done", cell[2]);
-        roll_top_counted(family, "ahead", cell[3]);
-        roll_top_any(family, "text", cell[4]);
-        roll_top_any(family, "made_at", cell[5]);
-        roll_top_counted(family, "apart", cell[6]);
+        char cell[ROLL_COLUMNS_MAX][ROLL_TOP_CELL];
+        for (size_t c = 0; c < columns; c++) {
+            column[c].text(one, column[c].key, cell[c]);
+        }
         err = err == 0 ? roll_top_row(t, cell) : err;
     }
     return err;
 }
 
+/* One row for each family of communicators. */
+static int families(const json_t *list, struct roll_columns *t)
+{
+    enum { MEMBERS = 4, MADE_AT, APART, COLUMNS };
+    static const struct column columns[COLUMNS] = {
+        {"COMM", "name", roll_top_any, false, false},
+        {"GROUPS", "groups", roll_top_counted, true, false},
+        {"BY ALL", "done", roll_top_counted, true, false},
+        {"FURTHEST", "ahead", roll_top_counted, true, false},
+        [MEMBERS] = {"MEMBERS", "text", roll_top_any, false, false},
+        [MADE_AT] = {"MADE AT", "made_at", roll_top_any, false, true},
+        [APART] = {"APART", "apart", roll_top_counted, true, true}, /* only digests tell it */
+    };
+    int err = table_of(list, columns, COLUMNS, t);
+    bool apart = (t->hide >> APART & 1) == 0, made = (t->hide >> MADE_AT & 1) == 0;
+    t->shrink = 1 + (apart || !made ? MEMBERS : MADE_AT);
+    return err;
+}
+
 int roll_top_comms(const json_t *status, bool fold, struct roll_columns *t)
 {
-    static const char *const heading[] = {"COMM",     "ROLE",   "SIZE",    "SEEN",    "BY ALL",
-                                          "FURTHEST", "BEHIND", "MEMBERS", "MADE AT", "KEY"};
+    enum { ROLE = 1, SEEN = 3, MEMBERS = 7, MADE_AT, KEY, COLUMNS };
+    static const struct column columns[COLUMNS] = {
+        {"COMM", "name", comm_name, false, false},
+        [ROLE] = {"ROLE", "role", roll_top_any, false, false},
+        {"SIZE", "size", roll_top_any, true, false},
+        [SEEN] = {"SEEN", "seen", roll_top_any, true, false},
+        {"BY ALL", "done", roll_top_counted, true, false},
+        {"FURTHEST", "ahead", roll_top_counted, true, false},
+        {"BEHIND", "behind", set_text, false, false},
+        [MEMBERS] = {"MEMBERS", "members", set_text, false, false},
+        [MADE_AT] = {"MADE AT", "made_at", roll_top_any, false, true},
+        [KEY] = {"KEY", "key", roll_top_any, false, false},
+    };
     const json_t *comms = json_object_get(status, "comms"), *list = json_object_get(status, "families");
-    size_t i, n = json_array_size(comms);
-    json_t *comm;
+    size_t n = json_array_size(comms);
     bool fewer = json_array_size(list) < n || n == 0;
     if ((fold || n > COMMS_MOST || n == 0) && json_array_size(list) > 0 && fewer) {
         return families(list, t);
     }
-    *t = (struct roll_columns){.columns = 10,
-                               .right = 1u << 2 | 1u << 3 | 1u << 4 | 1u << 5,
-                               .hide = has_text(comms, "made_at") ? 0 : 1u << 8,
-                               .drop = {10, 2, 4, 9},
-                               .shrink = 8};
-    int err = roll_columns_row(t, heading);
-    json_array_foreach((json_t *)comms, i, comm)
-    {
-        char cell[10][ROLL_TOP_CELL];
-        snprintf(cell[0], ROLL_TOP_CELL, "%s", roll_top_comm_name(comm));
-        roll_top_any(comm, "role", cell[1]);
-        roll_top_any(comm, "size", cell[2]);
-        roll_top_any(comm, "seen", cell[3]);
-        roll_top_counted(comm, "done", cell[4]);
-        roll_top_counted(comm, "ahead", cell[5]);
-        set_text(comm, "behind", cell[6]);
-        set_text(comm, "members", cell[7]);
-        roll_top_any(comm, "made_at", cell[8]);
-        roll_top_any(comm, "key", cell[9]);
-        err = err == 0 ? roll_top_row(t, cell) : err;
-    }
+    int err = table_of(comms, columns, COLUMNS, t);
+    const uint8_t drop[] = {KEY + 1, ROLE + 1, SEEN + 1, MADE_AT + 1};
+    memcpy(t->drop, drop, sizeof(drop));
+    t->shrink = MEMBERS + 1;
     return err;
 }
 
