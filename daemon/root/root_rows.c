@@ -165,10 +165,10 @@ static json_t *place_of(const struct roll_run *run, const struct row *row)
     size_t n = roll_rankset_count(&row->ranks);
     char first[256] = "", place[256];
     for (size_t i = 0; i < n && i < PLACES; i++) {
-        const char *text = "";
         struct roll_view_source v;
         uint32_t rank = roll_rankset_at(&row->ranks, n <= PLACES ? i : i * (n - 1) / (PLACES - 1));
-        if (!roll_run_rank(run, rank, &v) || !roll_why_place(run, &v, place, sizeof(place), &text) ||
+        if (!roll_run_rank(run, rank, &v) ||
+            !roll_why_site(run, v.info.stream, v.last.callsite, place, sizeof(place)) ||
             (i > 0 && strcmp(place, first) != 0)) {
             return json_null();
         }

@@ -470,13 +470,16 @@ int roll_why_begin(const struct roll_run *run, struct roll_why *out); /* 0, NOME
 void roll_why_end(struct roll_why *why);
 /* The verdict that explains why this rank waits (borrowed from the run); NULL when none does for certain. */
 const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, const struct roll_view_source *rank);
-/* Prints the verdict's number, code and first sentence, behind a space. */
 /* Where in Python the rank's last call was made (daemon/stack/symbol.h); false when nothing tells. */
 bool roll_why_place(const struct roll_run *run, const struct roll_view_source *rank, char *out, size_t size,
                     const char **text);
 /* Writes a sentence about where the last calls of these ranks, which stand alike, were made; nothing when nothing
  * tells. */
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
+/* Where a call of a process was made, for tables that are asked for again and again: its line of Python, else the
+ * native one, as soon as that has been looked up. False: neither is known, or not yet. */
+bool roll_why_site(const struct roll_run *run, uint64_t stream, uint32_t callsite, char *out, size_t size);
+/* Prints the verdict's number, code and first sentence, behind a space. */
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 /* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */
 json_t *roll_why_query(roll_root_t *root, struct roll_run *run, const json_t *query);
@@ -493,6 +496,11 @@ char roll_stands_letter(const struct roll_stands *stands, const struct roll_view
 /* Adds the ranks for which this one waits: as its records say, else as a finding does. None where it does not wait, or
  * where everybody has made the call. */
 void roll_stands_awaits(const struct roll_stands *stands, const struct roll_view_source *v, struct roll_rankset *out);
+
+/* root_comms.c: the communicators that a status lists, of more than `rows` none, and all of them by families, whose
+ * places it completes; where only digests are here, as fronts tell of them. Both owned. */
+void roll_comms_json(const struct roll_run *run, struct roll_comm_families *families, size_t rows, json_t **comms,
+                     json_t **folded);
 
 /* root_status.c */
 #define ROLL_STATUS_ROWS                                                                                               \

@@ -153,8 +153,9 @@ static json_t *last_json(const struct roll_run *run, const struct roll_view_sour
         return json_null();
     }
     char place[256];
-    const char *text = "";
-    json_t *where = roll_why_place(run, v, place, sizeof(place), &text) ? roll_text_to_json(place) : json_null();
+    json_t *where = roll_why_site(run, v->info.stream, v->last.callsite, place, sizeof(place))
+                        ? roll_text_to_json(place)
+                        : json_null();
     return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s,s:o}", "op", roll_op_name(r->op), "state", v->state, "comm",
                      hex(v->last_comm_key), "seq", (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
                      r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",
@@ -196,16 +197,6 @@ static json_t *rank_json(const roll_root_t *root, const struct roll_stands *stan
                      (json_int_t)v->pending, "step", v->step == ROLL_STEP_NONE ? json_null() : json_integer(v->step),
                      "heard", (int)v->heard, "seen", seen[0] ? roll_text_to_json(seen) : json_null(), "stands",
                      roll_field_name(roll_stands_letter(stands, v)), "waits_for", awaits_json(stands, v));
-}
-
-/* family: its index in the list of families. */
-static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
-{
-    return json_pack("{s:o,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o,s:o,s:I}", "key", hex(v->key), "label",
-                     roll_text_to_json(v->label), "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done",
-                     (json_int_t)v->done, "ahead", (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members),
-                     "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name), "made_at",
-                     v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
 }
 
 #define RIPE_ASKED                                                                                                     \
@@ -337,25 +328,6 @@ static json_t *trace_json(const struct roll_run *run)
                      (json_int_t)c.lost, "stopped", (int)c.stopped);
 }
 
-/* The communicators, and by families; where only digests are here, as fronts tell of them. */
-static void comms_json(const struct roll_run *run, const struct roll_comm_families *families, size_t rows,
-                       json_t **comms, json_t **folded)
-{
-    struct roll_view_comm comm;
-    if (roll_digested_calm(run)) {
-        *comms = roll_fronts_comms(run, rows);
-        *folded = roll_fronts_families(run);
-        return;
-    }
-    *comms = json_array();
-    for (uint32_t i = 0; families->comms <= rows && i < families->comms; i++) {
-        if (roll_engine_comm(roll_feed_engine(roll_run_judge(run)), i, &comm)) {
-            json_array_append_new(*comms, comm_json(&comm, families->of[i]));
-        }
-    }
-    *folded = roll_families_json(families);
-}
-
 /* What a status says besides of a run that is compared by digests. */
 static void add_digests(const roll_root_t *root, const struct roll_run *run, json_t *status)
 {
@@ -426,7 +398,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
     bool folds = roll_engine_sources(engine) > rows;
     struct agent_count more;
     json_t *comms, *folded, *agents = agents_json(root, run, rows, &more);
-    comms_json(run, &families, rows, &comms, &folded);
+    roll_comms_json(run, &families, rows, &comms, &folded);
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
     json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,

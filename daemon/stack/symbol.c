@@ -317,8 +317,10 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct ro
 
 /* call sites */
 
-/* Writes the frames of one return address; the call is the instruction in front of that address. */
-static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_symbol_frame *out, size_t max)
+/* Writes the frames of one return address; the call is the instruction in front of that address. may_read: what nobody
+ * has looked up is read from files; else, `*lacks` says that it is not known. */
+static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, bool may_read, bool *lacks,
+                         struct roll_symbol_frame *out, size_t max)
 {
     uint64_t call = pc > 0 ? pc - 1 : 0;
     const struct module *module = find_module(ring, call);
@@ -329,7 +331,12 @@ static size_t resolve_pc(const struct ring_defs *ring, uint64_t pc, struct roll_
     if (is_own(roll_symbol_file_path(module->file))) {
         return 0;
     }
-    return roll_symbol_file_frames(module->file, call - module->bias, out, max);
+    if (may_read) {
+        return roll_symbol_file_frames(module->file, call - module->bias, out, max);
+    }
+    size_t n = roll_symbol_file_known(module->file, call - module->bias, out, max);
+    *lacks = *lacks || n == 0;
+    return n;
 }
 
 /* Frames of some lines, behind those that `out` has; returns how many there are then, at most `max`. */
@@ -354,12 +361,17 @@ static size_t add_lines(const struct ring_defs *ring, const struct roll_callsite
     return n;
 }
 
-static void resolve(const struct ring_defs *ring, struct callsite *site)
+/* The native frames of a call site, all or none of them, kept from then on. */
+static void resolve(const struct ring_defs *ring, struct callsite *site, bool may_read)
 {
     struct roll_symbol_frame frames[ROLL_SYMBOL_FRAMES];
     size_t used = 0;
-    for (uint32_t i = 0; i < site->depth && used < ROLL_SYMBOL_FRAMES; i++) {
-        used += resolve_pc(ring, site->pc[i], frames + used, ROLL_SYMBOL_FRAMES - used);
+    bool lacks = false;
+    for (uint32_t i = 0; i < site->depth && used < ROLL_SYMBOL_FRAMES && !lacks; i++) {
+        used += resolve_pc(ring, site->pc[i], may_read, &lacks, frames + used, ROLL_SYMBOL_FRAMES - used);
+    }
+    if (lacks) {
+        return;
     }
     if (used == 0) {
         site->resolved = true;
@@ -388,8 +400,8 @@ static size_t lines_of(const struct ring_defs *ring, const struct callsite *site
     return add_lines(ring, site->stand, site->stands, true, out, n, max);
 }
 
-int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
-                          size_t max)
+static int frames_of(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id, bool may_read,
+                     struct roll_symbol_frame *out, size_t max)
 {
     const struct ring_defs *from;
     struct callsite *site = find_callsite(symbols, epoch, id, &from);
@@ -397,13 +409,24 @@ int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, 
         return 0;
     }
     if (!site->resolved) {
-        resolve(from, site);
+        resolve(from, site, may_read);
     }
     size_t n = lines_of(from, site, out, max), native = site->frames < max - n ? site->frames : max - n;
     if (native > 0) {
         memcpy(out + n, site->frame, native * sizeof(*out));
     }
     return (int)(n + native);
+}
+
+int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
+                          size_t max)
+{
+    return frames_of(symbols, epoch, id, true, out, max);
+}
+
+int roll_symbols_known(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out, size_t max)
+{
+    return frames_of(symbols, epoch, id, false, out, max);
 }
 
 int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
@@ -419,6 +442,17 @@ int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t i
 const char *roll_symbols_stand_words(bool backward)
 {
     return backward ? "in backward, started at" : "while the main thread was at";
+}
+
+bool roll_symbols_native_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size)
+{
+    for (size_t i = 0; i < frames; i++) {
+        if (!frame[i].python && frame[i].line > 0 && frame[i].file[0] != '\0') {
+            (void)roll_source_line_text(out, size, frame[i].file, frame[i].line, frame[i].function);
+            return true;
+        }
+    }
+    return false;
 }
 
 bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size, const char **text)

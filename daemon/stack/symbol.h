@@ -59,7 +59,11 @@ int roll_symbols_define(roll_symbols_t *symbols, uint64_t epoch, const struct ro
 int roll_symbols_callsite(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                           size_t max);
 
-/* The frames of Python alone, for which no file is read: as often and for as many ranks as anybody likes. */
+/* The same as far as it is known by now: native frames only where all of them have been looked up before, which
+ * roll_symbols_warm sees to. No file is read and nobody waited for: as often and for as many ranks as anybody likes. */
+int roll_symbols_known(roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out, size_t max);
+
+/* The frames of Python alone, likewise. */
 int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t id, struct roll_symbol_frame *out,
                        size_t max);
 
@@ -70,6 +74,8 @@ int roll_symbols_lines(const roll_symbols_t *symbols, uint64_t epoch, uint32_t i
  */
 bool roll_symbols_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size,
                         const char **text);
+/* The same by the native frames: the innermost one whose line is known, "train.c:88 step". False: none is. */
+bool roll_symbols_native_place(const struct roll_symbol_frame *frame, size_t frames, char *out, size_t size);
 /* The words in front of a place where the main thread stood. */
 const char *roll_symbols_stand_words(bool backward);
 

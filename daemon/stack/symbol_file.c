@@ -354,6 +354,28 @@ static const struct seen *see(struct roll_symbol_file *file, uint64_t address)
     return seen;
 }
 
+static size_t copy_seen(const struct seen *seen, struct roll_symbol_frame *out, size_t max)
+{
+    size_t n = seen->frames < max ? seen->frames : max;
+    memcpy(out, seen->frame, n * sizeof(*out));
+    return n;
+}
+
+size_t roll_symbol_file_known(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
+                              size_t max)
+{
+    size_t n = 0;
+    if (pthread_mutex_trylock(&file->lock) != 0) {
+        return 0;
+    }
+    const struct seen *seen = find_seen(file, address);
+    if (seen != NULL) {
+        n = copy_seen(seen, out, max);
+    }
+    pthread_mutex_unlock(&file->lock);
+    return n;
+}
+
 size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
                                size_t max)
 {
@@ -363,13 +385,7 @@ size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, 
     pthread_mutex_lock(&file->lock);
     const struct seen *seen = find_seen(file, address);
     seen = seen != NULL ? seen : see(file, address);
-    size_t n = 0;
-    if (seen != NULL) {
-        n = seen->frames < max ? seen->frames : max;
-        memcpy(out, seen->frame, n * sizeof(*out));
-    } else {
-        n = look_up(file, address, out, max);
-    }
+    size_t n = seen != NULL ? copy_seen(seen, out, max) : look_up(file, address, out, max);
     pthread_mutex_unlock(&file->lock);
     return n;
 }

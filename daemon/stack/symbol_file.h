@@ -33,5 +33,9 @@ const char *roll_symbol_file_path(const struct roll_symbol_file *file);
  * file. */
 size_t roll_symbol_file_frames(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
                                size_t max);
+/* The same where the address has been looked up before; nothing is read, and nobody waited for. 0: it has not been, or
+ * somebody looks into the file at this moment. */
+size_t roll_symbol_file_known(struct roll_symbol_file *file, uint64_t address, struct roll_symbol_frame *out,
+                              size_t max);
 
 #endif

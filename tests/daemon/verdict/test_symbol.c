@@ -433,6 +433,48 @@ static void files_of_which_nothing_is_asked_are_closed(void **state)
     roll_symbols_destroy(&symbols);
 }
 
+/* Who asks again and again, for all ranks, must neither read files nor wait for who does. */
+static void what_is_known_by_now_is_told_without_reading(void **state)
+{
+    (void)state;
+    for (int warm = 0; warm < 2; warm++) {
+        struct self self = read_self("");
+        struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES], known[ROLL_SYMBOL_FRAMES];
+        char place[128], want[128];
+        roll_symbols_t *symbols = roll_symbols_new();
+        if (warm) {
+            roll_symbols_warm(symbols);
+        }
+        define_self(symbols, &self);
+        outer_caller();
+        define_callsite(symbols, 1, noted_pc);
+        int n = roll_symbols_known(symbols, 7, 1, known, ROLL_SYMBOL_FRAMES);
+        if (!warm) {
+            assert_int_equal(n, 0);
+            assert_int_equal(roll_symbols_open(symbols), 0);
+            assert_int_equal(roll_symbols_callsite(symbols, 7, 1, frame, ROLL_SYMBOL_FRAMES), 2);
+            n = roll_symbols_known(symbols, 7, 1, known, ROLL_SYMBOL_FRAMES);
+        }
+        for (int i = 0; n == 0 && i < 30000; i++) { /* the thread comes to it */
+            usleep(10000);
+            n = roll_symbols_known(symbols, 7, 1, known, ROLL_SYMBOL_FRAMES);
+        }
+        assert_int_equal(n, 2);
+        assert_int_equal(roll_symbols_callsite(symbols, 7, 1, frame, ROLL_SYMBOL_FRAMES), 2);
+        assert_memory_equal(frame, known, 2 * sizeof(*frame));
+        snprintf(want, sizeof(want), "test_symbol.c:%d inlined_caller", (int)inner_line);
+        assert_true(roll_symbols_native_place(known, 2, place, sizeof(place)));
+        assert_string_equal(place, want);
+        known[0].line = 0; /* of the frames the innermost one whose line is known */
+        snprintf(want, sizeof(want), "test_symbol.c:%d outer_caller", (int)outer_line);
+        assert_true(roll_symbols_native_place(known, 2, place, sizeof(place)));
+        assert_string_equal(place, want);
+        known[1].python = true;
+        assert_false(roll_symbols_native_place(known, 2, place, sizeof(place)));
+        roll_symbols_destroy(&symbols);
+    }
+}
+
 /* Lines of Python come first, as they were defined; a line that was never defined is left out; ids are a ring's own. */
 static void lines_of_python_stand_first(void **state)
 {
@@ -530,6 +572,7 @@ int main(void)
         cmocka_unit_test(names_read_ahead_are_the_names),
         cmocka_unit_test(all_tables_share_one_thread),
         cmocka_unit_test(files_of_which_nothing_is_asked_are_closed),
+        cmocka_unit_test(what_is_known_by_now_is_told_without_reading),
         cmocka_unit_test(lines_of_python_stand_first),
         cmocka_unit_test(where_the_main_thread_stood_and_what_the_line_says),
         cmocka_unit_test(an_inlined_call_shows_both_functions),

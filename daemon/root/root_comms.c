@@ -1,0 +1,60 @@
+/*
+ * root_comms.c: the communicators of a run as a status lists them, one by one and by families.
+ */
+#include "daemon/root/root_state.h"
+
+#include "daemon/base/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* family: its index in the list of families. */
+static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
+{
+    char key[24];
+    snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)v->key);
+    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o,s:o,s:I}", "key", key, "label",
+                     roll_text_to_json(v->label), "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done",
+                     (json_int_t)v->done, "ahead", (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members),
+                     "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name), "made_at",
+                     v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
+}
+
+/* Where native code made a communicator of which the engine, which has no files, knows no line. */
+static void add_place(const struct roll_run *run, struct roll_view_comm *comm)
+{
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    struct roll_view_source made;
+    if (comm->place[0] == '\0' && roll_engine_source_brief(engine, comm->made_source, &made)) {
+        (void)roll_why_site(run, made.info.stream, comm->made_callsite, comm->place, sizeof(comm->place));
+    }
+}
+
+void roll_comms_json(const struct roll_run *run, struct roll_comm_families *families, size_t rows, json_t **comms,
+                     json_t **folded)
+{
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
+    struct roll_view_comm comm;
+    if (roll_digested_calm(run)) {
+        *comms = roll_fronts_comms(run, rows);
+        *folded = roll_fronts_families(run);
+        return;
+    }
+    *comms = json_array();
+    for (uint32_t i = 0, seen = 0; i < families->comms && (families->comms <= rows || seen < families->used); i++) {
+        struct roll_comm_family *family = &families->at[families->of[i]];
+        bool is_first = families->of[i] == seen; /* they are numbered by their first communicators */
+        if ((families->comms > rows && !is_first) || !roll_engine_comm(engine, i, &comm)) {
+            continue;
+        }
+        add_place(run, &comm);
+        if (is_first) {
+            memcpy(family->place, comm.place, sizeof(family->place));
+            seen++;
+        }
+        if (families->comms <= rows) {
+            json_array_append_new(*comms, comm_json(&comm, families->of[i]));
+        }
+    }
+    *folded = roll_families_json(families);
+}
