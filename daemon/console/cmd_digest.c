@@ -204,7 +204,7 @@ int cmd_digest(const struct roll_command *self, int argc, char **argv)
     const struct roll_option options[] = {
         {"output", 'o', ROLL_OPT_TEXT, "FILE", "write to this file instead of standard output", &output},
         {"at", 0, ROLL_OPT_TEXT, "KEY:SEQ[-LAST]", "records of this place as well, where analyze asks for them", &at},
-        {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default: 1024)", &history},
+        {"history", 0, ROLL_OPT_COUNT, "N", "newest records of each rank that go along (default 1024)", &history},
         ROLL_JOB_OPTION(jobs.wanted),
         ROLL_READ_OPTIONS(threads),
         {0},

@@ -95,8 +95,8 @@ int cmd_export(const struct roll_command *self, int argc, char **argv)
         {"perfetto", 0, ROLL_OPT_FLAG, NULL, "as a trace that ui.perfetto.dev and trace_processor open", &perfetto},
         {"sqlite", 0, ROLL_OPT_FLAG, NULL, "as an SQLite database, which DuckDB reads as well", &sqlite},
         {"output", 'o', ROLL_OPT_TEXT, "PLACE",
-         "the file; of dumps the directory, one file a rank; default flight_recorder, rollcall.pftrace, "
-         "rollcall.sqlite",
+         "the file; of dumps the directory, one file a rank (default: rollcall.pftrace, rollcall.sqlite, "
+         "flight_recorder)",
          &output},
         {"force", 0, ROLL_OPT_FLAG, NULL, "replace a file, or dumps, of that name that are there", &force},
         ROLL_JOB_OPTION(job),

@@ -272,8 +272,9 @@ int cmd_jobs(const struct roll_command *self, int argc, char **argv)
     bool json = false;
     const struct roll_option options[] = {
         {"json", 0, ROLL_OPT_FLAG, NULL, "one JSON object", &json},
-        {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT", "a root besides those that run here; default ROLLCALL_DAEMON", &named},
-        {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host; default ROLLCALL_CURVE_DIR", &curve},
+        {"daemon", 0, ROLL_OPT_TEXT, "ENDPOINT", "a root besides those that run here (default: ROLLCALL_DAEMON)",
+         &named},
+        {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host (default: ROLLCALL_CURVE_DIR)", &curve},
         {0},
     };
     int code;

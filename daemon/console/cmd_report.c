@@ -29,8 +29,7 @@ int cmd_report(const struct roll_command *self, int argc, char **argv)
     bool no_source = false, force = false;
     uint32_t threads = 0;
     const struct roll_option options[] = {
-        {"output", 'o', ROLL_OPT_TEXT, "FILE", "the file; default report.html, and standard output with --md",
-         &o.output},
+        {"output", 'o', ROLL_OPT_TEXT, "FILE", "the file (default: report.html; with --md standard output)", &o.output},
         {"force", 0, ROLL_OPT_FLAG, NULL, "replace a file of that name that is there", &force},
         {"md", 0, ROLL_OPT_FLAG, NULL, "Markdown for a ticket, in place of HTML", &o.markdown},
         {"no-source", 0, ROLL_OPT_FLAG, NULL, "no lines of the job's own files", &no_source},

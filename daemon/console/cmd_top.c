@@ -102,7 +102,7 @@ int cmd_top(const struct roll_command *self, int argc, char **argv)
         {"json", 0, ROLL_OPT_FLAG, NULL, "print once, one JSON object; without -g it lists all ranks", &json},
         {"group", 'g', ROLL_OPT_FLAG, NULL,
          "with --once: ranks that stand at the same place in one row; of 257 and more also with --json", &fold},
-        {"interval", 'd', ROLL_OPT_SECONDS, "S", "between two looks; 1 when not given", &interval},
+        {"interval", 'd', ROLL_OPT_SECONDS, "S", "seconds between two looks (default 1)", &interval},
         ROLL_LINK_OPTIONS(link),
         {0},
     };

@@ -67,6 +67,7 @@ static int unknown_command(const char *name)
     for (const struct roll_command *c = roll_commands; c->name != NULL; c++) {
         roll_nearest_offer(&search, c->name);
     }
+    roll_nearest_offer(&search, "help");
     roll_say("unknown command '%s'%s%s%s; `rollcall help` lists them", name, search.found ? " (did you mean " : "",
              search.found ? search.found : "", search.found ? "?)" : "");
     return ROLL_EXIT_USAGE;

@@ -9,6 +9,7 @@
 #include "daemon/console/doctor/doctor.h"
 
 #include "daemon/console/place.h"
+#include "daemon/console/text.h"
 
 #include <stdio.h>
 
@@ -42,10 +43,13 @@ enum roll_health roll_history_words(uint64_t records, double calls_per_s, char *
     double rate = calls_per_s > 0 ? calls_per_s : RATE_USUAL;
     double holds_s = (double)records / rate;
     bool enough = holds_s >= NEEDS_S;
-    int n = snprintf(out, size, "%llu records hold %.1f s of calls at %s%.0f a second", (unsigned long long)records,
-                     holds_s, calls_per_s > 0 ? "its " : "", rate);
+    char held[32], a_second[32];
+    int n = snprintf(out, size, "%s records hold %.1f s of calls at %s%s a second",
+                     roll_count_text(records, held, sizeof(held)), holds_s, calls_per_s > 0 ? "its " : "",
+                     roll_count_text((uint64_t)(rate + 0.5), a_second, sizeof(a_second)));
     if (calls_per_s <= 0 && n > 0 && (size_t)n < size) {
-        n += snprintf(out + n, size - (size_t)n, ", %.1f s at %.0f", (double)records / RATE_HIGH, RATE_HIGH);
+        n += snprintf(out + n, size - (size_t)n, ", %.1f s at %s", (double)records / RATE_HIGH,
+                      roll_count_text((uint64_t)RATE_HIGH, a_second, sizeof(a_second)));
     }
     bool high = calls_per_s <= 0 && (double)records / RATE_HIGH < NEEDS_S;
     if ((!enough || high) && n > 0 && (size_t)n < size) {

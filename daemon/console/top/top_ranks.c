@@ -47,7 +47,7 @@ static void last_call(const json_t *status, const json_t *rank, char what[ROLL_T
     }
 }
 
-/* Whether the last call of some row has a place in Python: a table without any has no column for them. */
+/* Whether the last call of some row has a place that is known: a table without any has no column for them. */
 static bool has_places(const json_t *rows)
 {
     size_t i;

@@ -162,12 +162,12 @@ static void test_seconds_that_a_ring_holds(void **state)
         enum roll_health health;
         const char *says;
     } rows[] = {
-        {65536, 0, ROLL_HEALTH_OK, "131.1 s of calls at 500 a second, 6.6 s at 10000"},
+        {65536, 0, ROLL_HEALTH_OK, "131.1 s of calls at 500 a second, 6.6 s at 10,000"},
         {65536, 0, ROLL_HEALTH_OK, "for such a job ROLLCALL_RING_RECORDS=524288 holds 52 s (32 MiB a rank)"},
         {8192, 0, ROLL_HEALTH_WARN, "16.4 s of calls at 500"},
         {8192, 0, ROLL_HEALTH_WARN, "ROLLCALL_RING_RECORDS=16384 holds 33 s (1 MiB a rank)"},
-        {1u << 20, 0, ROLL_HEALTH_OK, "104.9 s at 10000"},
-        {65536, 2184, ROLL_HEALTH_OK, "30.0 s of calls at its 2184 a second"},
+        {1u << 20, 0, ROLL_HEALTH_OK, "104.9 s at 10,000"},
+        {65536, 2184, ROLL_HEALTH_OK, "30.0 s of calls at its 2,184 a second"},
         {65536, 2200, ROLL_HEALTH_WARN, "ROLLCALL_RING_RECORDS=131072 holds 60 s"},
         {65536, 1e7, ROLL_HEALTH_WARN, "no ring is large enough"},
     };
