@@ -1,7 +1,7 @@
 /*
  * verdict_print.h: how a verdict is laid out for people: one gutter, then content, in colours where the terminal has
- * some. Private to verdict_text.c, verdict_line.c, verdict_sides.c and verdict_print.c. Any thread, as the stream
- * allows.
+ * some. Private to verdict_text.c, verdict_line.c, verdict_calls.c, verdict_sides.c and verdict_print.c. Any thread, as
+ * the stream allows.
  */
 #ifndef ROLL_DAEMON_VERDICT_VERDICT_PRINT_H
 #define ROLL_DAEMON_VERDICT_VERDICT_PRINT_H
@@ -47,6 +47,10 @@ void roll_printer_gutter(const struct roll_printer *p, const char *label, const 
 void roll_printer_wrap(const struct roll_printer *p, const char *text);
 /* "rank 3", "ranks 0-2,4", or "" for nobody. Long sets are cut; the line of those who wait says how many. */
 void roll_printer_ranks(char out[64], const char *text);
+
+/* verdict_calls.c: adds what the side called that the verdict's evidence has at this place; `mark`: from where to where
+ * the field stands in it in which the sides differ. */
+void roll_describe_side(const json_t *verdict, size_t index, const char *field, struct roll_line *text, size_t mark[2]);
 
 /* verdict_sides.c */
 /* Prints the evidence of a verdict: what each side called, and from where. */
