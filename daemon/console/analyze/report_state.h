@@ -1,6 +1,7 @@
 /*
- * report_state.h: what the files of the reports of NCCL's own tools share: analyze_report.c reads; report_judge.c
- * judges, with report_ras.c and report_inspector.c, whose verdicts report_say.c says.
+ * report_state.h: what the files of the reports of NCCL's own tools share: analyze_report.c reads,
+ * with report_read_ras.c and report_read_inspector.c; report_judge.c judges, with report_ras.c and report_inspector.c,
+ * whose verdicts report_say.c says.
  */
 #ifndef ROLL_DAEMON_CONSOLE_ANALYZE_REPORT_STATE_H
 #define ROLL_DAEMON_CONSOLE_ANALYZE_REPORT_STATE_H
@@ -41,8 +42,25 @@ struct roll_reports {
     uint64_t findings;
 };
 
+#define ROLL_REPORT_RANKS_MOST (1u << 17)
+#define ROLL_REPORT_COMMS_MOST (1u << 20)
+
+/* A number that is not negative. */
+static inline uint64_t roll_report_number(const json_t *object, const char *key, uint64_t otherwise)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : otherwise;
+}
+
+/* report_read_ras.c: each 0, NOMEM, CORRUPT or SHORT, with what is wrong in `why` */
+
 /* "AllReduce": the function that RAS counts at this place. */
 const char *roll_report_function(unsigned i);
+int roll_report_read_ras_json(roll_reports_t *r, const json_t *root, char *why, size_t size);
+int roll_report_read_ras_text(roll_reports_t *r, char *text, char *why, size_t size); /* writes into text */
+
+/* report_read_inspector.c: likewise */
+int roll_report_read_inspector(roll_reports_t *r, const char *text, size_t bytes, char *why, size_t size);
 
 /* report_say.c */
 
