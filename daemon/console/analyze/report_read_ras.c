@@ -216,7 +216,8 @@ static int end_comm(struct told *told)
     rest = add_rank(told->comm, ROLL_REPORT_OTHERS);
     if (rest != NULL) {
         rest->launched[told->function] = told->common;
-        rest->others = (uint32_t)(told->common_ranks < ROLL_REPORT_RANKS_MOST ? told->common_ranks : RANKS_MOST);
+        rest->others =
+            (uint32_t)(told->common_ranks < ROLL_REPORT_RANKS_MOST ? told->common_ranks : ROLL_REPORT_RANKS_MOST);
     }
     told->comm = NULL;
     return rest != NULL ? 0 : ROLL_E_NOMEM;

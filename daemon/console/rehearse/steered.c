@@ -1,6 +1,6 @@
 /*
- * steered.c: the settings of the Python package rollcall.rehearse, and its notes as a part of the report: how much was
- * computed on the host, and which lines of the job read back values that nobody computed.
+ * steered.c: the notes of the Python package rollcall.rehearse as a part of the report: how much was computed on the
+ * host, and which lines of the job read back values that nobody computed.
  *
  * Each process has a file of lines (hostnccl/python/rollcall/rehearse/notes.py describes them), which is right at every
  * moment. They are written by the job, so a line that cannot be read is passed over.
@@ -9,77 +9,18 @@
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
 #include "daemon/base/json.h"
-#include "daemon/base/units.h"
 #include "daemon/console/text.h"
 #include "trace/err.h"
 #include "trace/rankset.h"
 #include "trace/source_line.h"
 
-#include <ctype.h>
 #include <glob.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPUTE_BYTES (64u * 1024u) /* rollcall.rehearse.settings.DEFAULT_BYTES */
-#define SMALL_BYTES   4096u         /* what hostnccl moves in any case */
-#define NOTES_MOST    (16u << 20)   /* of one process */
-#define READS_BEHIND  8             /* a job that ends for a number reads little more */
-
-/* the settings */
-
-/* Whether a text is "random:" and a number, with ",same" or ",different" or nothing behind. */
-static bool is_random(const char *text)
-{
-    if (strncmp(text, "random:", 7) != 0) {
-        return false;
-    }
-    const char *rest = text + 7 + strspn(text + 7, "0123456789");
-    return rest > text + 7 && (*rest == '\0' || strcmp(rest, ",same") == 0 || strcmp(rest, ",different") == 0);
-}
-
-int roll_steering_check(const struct roll_steering *s, char *why, size_t size)
-{
-    uint64_t bytes;
-    if (s->compute != NULL && strcmp(s->compute, "off") != 0 && !roll_units_bytes(s->compute, &bytes)) {
-        snprintf(why, size, "option '--compute %s': wants a size, like 64K, or off", s->compute);
-        return ROLL_E_ARG;
-    }
-    if (s->values != NULL && strcmp(s->values, "zero") != 0 && !is_random(s->values)) {
-        snprintf(why, size, "option '--values %s': wants zero, or random:SEED with ,same or ,different", s->values);
-        return ROLL_E_ARG;
-    }
-    return 0;
-}
-
-void roll_steering_apply(const struct roll_steering *s)
-{
-    char text[64];
-    uint64_t bytes = COMPUTE_BYTES;
-    const char *compute = s->compute != NULL ? s->compute : getenv("ROLLCALL_REHEARSE_COMPUTE");
-    setenv("ROLLCALL_REHEARSE", "1", 0);
-    if (compute != NULL && (strcmp(compute, "off") == 0 || !roll_units_bytes(compute, &bytes))) {
-        bytes = 0;
-    }
-    if (s->compute != NULL) {
-        snprintf(text, sizeof(text), "%" PRIu64, bytes);
-        setenv("ROLLCALL_REHEARSE_COMPUTE", strcmp(s->compute, "off") == 0 ? "off" : text, 1);
-    }
-    if (s->values != NULL) {
-        setenv("ROLLCALL_REHEARSE_VALUES", s->values, 1);
-    }
-    if (s->steps > 0) {
-        snprintf(text, sizeof(text), "%" PRIu32, s->steps);
-        setenv("ROLLCALL_REHEARSE_STEPS", text, 1);
-    }
-    /* A count that was computed must reach its peers: else they would wait for other sizes than this rank sends. */
-    bytes = bytes < SMALL_BYTES ? SMALL_BYTES : bytes > UINT32_MAX - 2 ? UINT32_MAX - 2 : bytes;
-    snprintf(text, sizeof(text), "skip:%" PRIu64, bytes);
-    setenv("HOSTNCCL_DATA", text, 0);
-}
-
-/* the notes */
+#define READS_BEHIND 8 /* a job that ends for a number reads little more */
 
 /* One line of the job at which values were read back: of all ranks together. */
 struct read {
@@ -124,14 +65,6 @@ static void add_to(json_t *numbers, const char *name, uint64_t by)
 {
     json_t *before = json_object_get(numbers, name);
     json_object_set_new(numbers, name, json_integer(json_integer_value(before) + (json_int_t)by));
-}
-
-/* Bytes beyond ASCII and control characters become '?': the text is a key of JSON, and goes to a terminal. */
-static void make_plain(char *text)
-{
-    for (; *text != '\0'; text++) {
-        *text = *text == '\t' || isprint((unsigned char)*text) ? *text : '?';
-    }
 }
 
 /* A line `read VALUE HOW NUMBER LINE FILE<tab>FUNCTION`. 0 or NOMEM. */
@@ -209,12 +142,12 @@ static int add_process(struct steered *s, const char *path)
     struct process process = {.rank = -1};
     uint64_t number;
     int at = 0, err = 0;
-    if (roll_read_whole(path, NOTES_MOST, &text, &bytes) != 0) {
+    if (roll_read_whole(path, ROLL_STEERED_NOTES_MOST, &text, &bytes) != 0) {
         return 0;
     }
     s->processes++;
     for (char *line = strtok_r(text, "\n", &rest); line != NULL && err == 0; line = strtok_r(NULL, "\n", &rest)) {
-        make_plain(line);
+        roll_steered_plain(line);
         if (sscanf(line, "rank %" SCNu64, &number) == 1) {
             process.rank = number <= INT32_MAX ? (int64_t)number : -1;
         } else if (sscanf(line, "ops %63s %" SCNu64, word, &number) == 2) {
@@ -349,144 +282,4 @@ json_t *roll_steered_json(const char *notes)
     json_decref(s.odd);
     json_decref(s.totals);
     return out;
-}
-
-/* single lines of the notes */
-
-/* Gives each line of each process to `take`, until it returns an error. */
-static int each_line(const char *notes, int (*take)(void *arg, uint32_t pid, const char *line), void *arg)
-{
-    char pattern[PATH_MAX];
-    glob_t files = {0};
-    int err = 0;
-    snprintf(pattern, sizeof(pattern), "%s/steered.*", notes);
-    (void)glob(pattern, 0, NULL, &files);
-    for (size_t i = 0; i < files.gl_pathc && err == 0; i++) {
-        uint32_t pid = (uint32_t)strtoul(strrchr(files.gl_pathv[i], '.') + 1, NULL, 10);
-        char *text = NULL, *rest = NULL;
-        size_t bytes;
-        if (roll_read_whole(files.gl_pathv[i], NOTES_MOST, &text, &bytes) != 0) {
-            continue;
-        }
-        for (char *line = strtok_r(text, "\n", &rest); line != NULL && err == 0; line = strtok_r(NULL, "\n", &rest)) {
-            make_plain(line);
-            err = take(arg, pid, line);
-        }
-        free(text);
-    }
-    globfree(&files);
-    return err;
-}
-
-struct steps {
-    struct roll_steered_steps *step; /* owned */
-    size_t count, room;
-};
-
-static int take_step(void *arg, uint32_t pid, const char *line)
-{
-    struct steps *s = arg;
-    struct roll_steered_steps one = {.pid = pid};
-    char which[8] = "";
-    uint64_t number;
-    bool is_step = sscanf(line, "step %" SCNu64, &number) == 1;
-    if (!is_step && sscanf(line, "step_end %7s %" SCNu64, which, &number) != 2) {
-        return 0;
-    }
-    if (s->count == 0 || s->step[s->count - 1].pid != pid) {
-        int err = ROLL_GROW(s->step, s->room, s->count + 1);
-        if (err != 0) {
-            return err;
-        }
-        s->step[s->count++] = one;
-    }
-    struct roll_steered_steps *mine = &s->step[s->count - 1];
-    uint64_t *to = is_step                        ? &mine->steps
-                   : strcmp(which, "first") == 0  ? &mine->first_ns
-                   : strcmp(which, "second") == 0 ? &mine->second_ns
-                   : strcmp(which, "third") == 0  ? &mine->third_ns
-                   : strcmp(which, "last") == 0   ? &mine->last_ns
-                                                  : &one.last_ns;
-    *to = number;
-    return 0;
-}
-
-static int by_pid(const void *a, const void *b)
-{
-    const struct roll_steered_steps *x = a, *y = b;
-    return (x->pid > y->pid) - (x->pid < y->pid);
-}
-
-int roll_steered_read_steps(const char *notes, struct roll_steered_steps **out, size_t *count)
-{
-    struct steps s = {0};
-    int err = each_line(notes, take_step, &s);
-    if (err != 0) {
-        free(s.step);
-        s = (struct steps){0};
-    }
-    if (s.count > 1) {
-        qsort(s.step, s.count, sizeof(*s.step), by_pid);
-    }
-    *out = s.step;
-    *count = s.count;
-    return err;
-}
-
-const struct roll_steered_steps *roll_steered_steps_of(const struct roll_steered_steps *steps, size_t count,
-                                                       uint32_t pid)
-{
-    const struct roll_steered_steps wanted = {.pid = pid};
-    return count > 0 ? bsearch(&wanted, steps, count, sizeof(*steps), by_pid) : NULL;
-}
-
-/* A line `group SIZE LINE NAME<tab>DESCRIPTION<tab>FILE<tab>FUNCTION`. All members tell the same; the first is kept. */
-static int take_group(void *arg, uint32_t pid, const char *line)
-{
-    json_t *groups = arg;
-    unsigned size, number;
-    char *part[4], *text, *rest = NULL;
-    int at = 0;
-    (void)pid;
-    if (sscanf(line, "group %u %u %n", &size, &number, &at) != 2 || at == 0) {
-        return 0;
-    }
-    text = strdup(line + at);
-    rest = text;
-    for (size_t i = 0; i < 4; i++) {
-        part[i] = rest != NULL ? strsep(&rest, "\t") : NULL; /* a description may be empty */
-    }
-    if (text != NULL && part[3] != NULL && json_object_get(groups, part[0]) == NULL) {
-        json_object_set_new(groups, part[0],
-                            json_pack("{s:i,s:s,s:s,s:i,s:s}", "size", (int)size, "description", part[1], "file",
-                                      part[2], "line", (int)number, "function", part[3]));
-    }
-    free(text);
-    return 0;
-}
-
-json_t *roll_steered_groups(const char *notes)
-{
-    json_t *groups = json_object();
-    if (groups != NULL) {
-        (void)each_line(notes, take_group, groups);
-    }
-    return groups;
-}
-
-bool roll_steered_allocator(const char *notes, uint32_t pid, unsigned device, uint64_t *bytes)
-{
-    char path[PATH_MAX], *text = NULL, *rest = NULL;
-    size_t size;
-    bool found = false;
-    snprintf(path, sizeof(path), "%s/steered.%u", notes, pid);
-    if (roll_read_whole(path, NOTES_MOST, &text, &size) != 0) {
-        return false;
-    }
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL && !found; line = strtok_r(NULL, "\n", &rest)) {
-        unsigned of;
-        found = sscanf(line, "allocator %u %" SCNu64, &of, bytes) == 2 && of == device;
-    }
-    free(text);
-    return found;
 }

@@ -18,6 +18,8 @@ struct roll_steering {
     uint32_t steps;
 };
 
+/* steering.c */
+
 /* Checks the texts. 0; ROLL_E_ARG: `why` names the option and what it wants. */
 int roll_steering_check(const struct roll_steering *s, char *why, size_t size);
 
@@ -26,6 +28,13 @@ int roll_steering_check(const struct roll_steering *s, char *why, size_t size);
  * What the user has set in the environment stays, unless an option says otherwise. Only after the check.
  */
 void roll_steering_apply(const struct roll_steering *s);
+
+/* steered_lines.c */
+
+#define ROLL_STEERED_NOTES_MOST (16u << 20) /* bytes of the notes of one process */
+/* Makes a line of the notes plain, in place: bytes beyond ASCII and control characters become '?', because the text is
+ * a key of JSON, and goes to a terminal. */
+void roll_steered_plain(char *line);
 
 /* The steps that a process told of. Moments are CLOCK_MONOTONIC, 0 = not told. */
 struct roll_steered_steps {
@@ -46,6 +55,8 @@ json_t *roll_steered_groups(const char *notes);
 
 /* The most bytes that PyTorch's allocator gave out on a device of a process. False: not known. */
 bool roll_steered_allocator(const char *notes, uint32_t pid, unsigned device, uint64_t *bytes);
+
+/* steered.c */
 
 /* Reads the notes `steered.PID` in a folder. The member "steered" of the report (docs/REHEARSE.md), owned; NULL when no
  * process wrote any, or out of memory. */
