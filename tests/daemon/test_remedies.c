@@ -5,7 +5,6 @@
 #include "tests/daemon/sick_job.h"
 #include "tests/daemon/synth.h"
 #include "trace/control.h"
-#include "trace/err.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 #include "tests/daemon/sick_job.h"
 #include "tests/daemon/synth.h"
 #include "tests/daemon/verdict_json.h"
-#include "trace/err.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -5,7 +5,6 @@
 #include "tests/interposer/job.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <string.h>
 
 /* Every operation once, with arguments that can be told apart. The test has the same list. */

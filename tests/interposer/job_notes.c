@@ -7,7 +7,6 @@
 #include "tests/interposer/nvtx.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <string.h>
 #include <time.h>
 
 #define EVENT(n) ((void *)(uintptr_t)(0x9000 + 16 * (n)))

@@ -4,7 +4,6 @@
 #include "tests/simulation/nodes_state.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void *nodes_need(void *memory)
 {

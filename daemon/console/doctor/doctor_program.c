@@ -9,10 +9,8 @@
 
 #include "trace/err.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The reason why no library can be preloaded into the program; NULL when one can. */
 static const char *closed_because(const struct roll_study *s)

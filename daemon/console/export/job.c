@@ -5,7 +5,6 @@
 #include "daemon/console/export/job.h"
 
 #include "daemon/base/array.h"
-#include "daemon/console/console.h"
 #include "daemon/console/file.h"
 #include "trace/err.h"
 #include "trace/op.h"

@@ -9,9 +9,6 @@
 #include "trace/ident.h"
 #include "trace/op.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* The number of the words for a call site; 0 = none. */
 static uint64_t place_of(struct roll_perfetto *w, const struct roll_job *job, const struct roll_job_call *call)
 {

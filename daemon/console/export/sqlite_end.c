@@ -4,7 +4,6 @@
  */
 #include "daemon/console/export/sqlite_state.h"
 #include "daemon/verdict/verdict_json.h"
-#include "trace/err.h"
 #include "trace/op.h"
 
 #include <inttypes.h>

@@ -12,7 +12,6 @@
 #include "daemon/console/text.h"
 #include "trace/err.h"
 #include "trace/rankset.h"
-#include "trace/source_line.h"
 
 #include <glob.h>
 #include <inttypes.h>

@@ -4,9 +4,7 @@
  */
 #include "daemon/base/array.h"
 #include "daemon/base/file.h"
-#include "daemon/base/json.h"
 #include "daemon/console/rehearse/steered.h"
-#include "trace/err.h"
 
 #include <ctype.h>
 #include <glob.h>

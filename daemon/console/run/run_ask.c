@@ -6,13 +6,10 @@
  * shorter limit would be told nothing. The ranks that are waited for are told first: what those who wait say of
  * themselves explains the wait, and not its cause.
  */
-#include "daemon/base/text.h"
 #include "daemon/console/console.h"
 #include "daemon/console/run/run.h"
 #include "daemon/console/text.h"
 #include "daemon/wire/client.h"
-
-#include <unistd.h>
 
 #define ASK_MS 1000 /* patience for each of the root's answers; the job stands still anyway */
 #define NAMED  3u   /* ranks that are waited for and told of */

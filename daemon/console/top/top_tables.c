@@ -7,7 +7,6 @@
 #include "daemon/verdict/verdict_tally.h"
 #include "trace/rankset.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define COMMS_MOST 64 /* of more, families are shown */
