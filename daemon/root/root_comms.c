@@ -4,6 +4,7 @@
 #include "daemon/root/root_state.h"
 
 #include "daemon/base/json.h"
+#include "daemon/feed/site.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,16 +19,6 @@ static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
                      (json_int_t)v->done, "ahead", (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members),
                      "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name), "made_at",
                      v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
-}
-
-/* Where native code made a communicator of which the engine, which has no files, knows no line. */
-static void add_place(const struct roll_run *run, struct roll_view_comm *comm)
-{
-    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(run));
-    struct roll_view_source made;
-    if (comm->place[0] == '\0' && roll_engine_source_brief(engine, comm->made_source, &made)) {
-        (void)roll_why_site(run, made.info.stream, comm->made_callsite, comm->place, sizeof(comm->place));
-    }
 }
 
 void roll_comms_json(const struct roll_run *run, struct roll_comm_families *families, size_t rows, json_t **comms,
@@ -47,7 +38,7 @@ void roll_comms_json(const struct roll_run *run, struct roll_comm_families *fami
         if ((families->comms > rows && !is_first) || !roll_engine_comm(engine, i, &comm)) {
             continue;
         }
-        add_place(run, &comm);
+        roll_feed_comm_site(roll_run_judge(run), &comm, ROLL_SITE_KNOWN);
         if (is_first) {
             memcpy(family->place, comm.place, sizeof(family->place));
             seen++;

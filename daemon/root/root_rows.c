@@ -12,6 +12,7 @@
 #include "daemon/base/json.h"
 #include "daemon/base/map.h"
 #include "daemon/feed/field.h"
+#include "daemon/feed/site.h"
 #include "trace/op.h"
 
 #include <stdio.h>
@@ -168,7 +169,8 @@ static json_t *place_of(const struct roll_run *run, const struct row *row)
         struct roll_view_source v;
         uint32_t rank = roll_rankset_at(&row->ranks, n <= PLACES ? i : i * (n - 1) / (PLACES - 1));
         if (!roll_run_rank(run, rank, &v) ||
-            !roll_why_site(run, v.info.stream, v.last.callsite, place, sizeof(place)) ||
+            !roll_feed_site(roll_run_judge(run), v.info.stream, v.last.callsite, ROLL_SITE_KNOWN, place,
+                            sizeof(place)) ||
             (i > 0 && strcmp(place, first) != 0)) {
             return json_null();
         }

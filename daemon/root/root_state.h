@@ -476,9 +476,6 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *r
 /* Writes a sentence about where the last calls of these ranks, which stand alike, were made; nothing when nothing
  * tells. */
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out);
-/* Where a call of a process was made, for tables that are asked for again and again: its line of Python, else the
- * native one, as soon as that has been looked up. False: neither is known, or not yet. */
-bool roll_why_site(const struct roll_run *run, uint64_t stream, uint32_t callsite, char *out, size_t size);
 /* Prints the verdict's number, code and first sentence, behind a space. */
 void roll_why_quote(const struct roll_verdict *verdict, FILE *out);
 /* root_query_why.c: what ranks wait for (docs/DAEMON.md); returns owned. */

@@ -8,6 +8,7 @@
 #include "daemon/base/json.h"
 #include "daemon/feed/families.h"
 #include "daemon/feed/field.h"
+#include "daemon/feed/site.h"
 #include "trace/op.h"
 
 #include <stdio.h>
@@ -153,9 +154,10 @@ static json_t *last_json(const struct roll_run *run, const struct roll_view_sour
         return json_null();
     }
     char place[256];
-    json_t *where = roll_why_site(run, v->info.stream, v->last.callsite, place, sizeof(place))
-                        ? roll_text_to_json(place)
-                        : json_null();
+    json_t *where =
+        roll_feed_site(roll_run_judge(run), v->info.stream, v->last.callsite, ROLL_SITE_KNOWN, place, sizeof(place))
+            ? roll_text_to_json(place)
+            : json_null();
     return json_pack("{s:s,s:s,s:o,s:I,s:I,s:s,s:s,s:s,s:o}", "op", roll_op_name(r->op), "state", v->state, "comm",
                      hex(v->last_comm_key), "seq", (json_int_t)r->seq, "count", (json_int_t)r->count, "dtype",
                      r->dtype == ROLL_DTYPE_NONE ? "" : roll_dtype_name(r->dtype), "redop",

@@ -81,17 +81,6 @@ bool roll_why_place(const struct roll_run *run, const struct roll_view_source *v
     return n > 0 && roll_symbols_place(frame, (size_t)n, out, size, text);
 }
 
-bool roll_why_site(const struct roll_run *run, uint64_t stream, uint32_t callsite, char *out, size_t size)
-{
-    struct roll_symbol_frame frame[ROLL_SYMBOL_FRAMES];
-    const char *text;
-    int n = callsite == 0 ? 0
-                          : roll_symbols_known(roll_feed_symbols(roll_run_judge(run)), stream, callsite, frame,
-                                               ROLL_SYMBOL_FRAMES);
-    return n > 0 && (roll_symbols_place(frame, (size_t)n, out, size, &text) ||
-                     roll_symbols_native_place(frame, (size_t)n, out, size));
-}
-
 void roll_why_called(const struct roll_run *run, const struct roll_rankset *ranks, FILE *out)
 {
     char told[PLACES_TOLD][PLACE_BYTES], place[PLACE_BYTES];

@@ -3,6 +3,7 @@
  * call sites, and verdicts.
  */
 #include "daemon/console/export/sqlite_state.h"
+#include "daemon/feed/site.h"
 #include "daemon/verdict/verdict_json.h"
 #include "trace/op.h"
 
@@ -104,6 +105,9 @@ static void write_comm(struct roll_sqlite *w, const struct roll_job *job, uint32
     struct roll_view_comm view = {.key = 0};
     char name[192];
     bool known = roll_job_comm_view(job, comm, &view);
+    if (known) {
+        roll_feed_comm_site(job->run[c->run].feed, &view, ROLL_SITE_READ);
+    }
     roll_job_comm_name(job, comm, name, sizeof(name));
     roll_sqlite_row(w, ROLL_TABLE_communicators);
     roll_sqlite_number(w, comm);

@@ -6,6 +6,7 @@
 
 #include "daemon/base/json.h"
 #include "daemon/feed/families.h"
+#include "daemon/feed/site.h"
 #include "trace/remedy.h"
 
 #include <inttypes.h>
@@ -40,8 +41,9 @@ static int by_apart(const void *a, const void *b)
 }
 
 /* Those whose members were furthest apart, as the page has them first. */
-static json_t *comms_json(const roll_engine_t *engine, uint32_t comms, struct roll_report_room *room, json_t *left_out)
+static json_t *comms_json(roll_feed_t *feed, uint32_t comms, struct roll_report_room *room, json_t *left_out)
 {
+    const roll_engine_t *engine = roll_feed_engine(feed);
     struct apart *list = calloc((size_t)comms + 1, sizeof(*list));
     struct roll_view_comm v;
     json_t *out = json_array();
@@ -51,6 +53,7 @@ static json_t *comms_json(const roll_engine_t *engine, uint32_t comms, struct ro
     }
     qsort(list, n, sizeof(*list), by_apart);
     for (uint32_t i = 0; i < n && i < COMMS_MOST && roll_engine_comm(engine, list[i].comm, &v); i++) {
+        roll_feed_comm_site(feed, &v, ROLL_SITE_READ);
         json_t *one = comm_json(&v);
         if (roll_report_take(room, one)) {
             json_array_append(out, one);
@@ -108,6 +111,6 @@ json_t *roll_report_status(roll_feed_t *feed, const struct roll_verdict_list *pa
     return json_pack("{s:s,s:{s:s,s:i,s:s},s:o,s:[],s:o,s:[],s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", "job",
                      roll_feed_job(feed), "restart", (int)roll_feed_restart(feed), "policy",
                      roll_policy_name(config.policy), "summary", summary, "ranks", "comms",
-                     comms_json(engine, s.comms, room, left_out), "agents", "losses", losses_json(losses), "time_ns",
+                     comms_json(feed, s.comms, room, left_out), "agents", "losses", losses_json(losses), "time_ns",
                      (json_int_t)last_ns, "families", folded);
 }

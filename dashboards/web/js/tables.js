@@ -90,7 +90,7 @@ export class Communicators extends Asked {
         this.list.node.hidden = comms.length === 0;
         this.list.set(apart.length, (i) => [commName(apart[i]), apart[i].role || null, count(apart[i].size), count(apart[i].seen),
             count(apart[i].done), count(apart[i].ahead), fold(apart[i].behind), apart[i].made_at]);
-        this.list.last(apart.some(({made_at: at}) => at)); // known of jobs in Python
+        this.list.last(apart.some(({made_at: at}) => at)); // where a line is known
         this.kin.hidden = !families?.length;
         this.families.last(families?.some(({made_at: at}) => at));
         this.families.set(families?.length ?? 0, (i) => OF_FAMILY.map(([name]) => plain(families[i][name])));
@@ -167,7 +167,7 @@ export class Search extends Asked {
         const {rank: ranks, hosts} = expand(this.places ?? {hosts: []});
         const nodes = hosts.filter(({host}) => this.fits(host));
         const groups = comms.filter((comm) => this.fits(comm.name, comm.label, comm.key, comm.role, comm.made_at));
-        const made = groups.some(({made_at: at}) => at); // known of jobs in Python
+        const made = groups.some(({made_at: at}) => at); // where a line is known
         const inside = (this.waits?.groups ?? []).filter(({text}) => this.fits(text));
         const found = (this.findings?.findings ?? []).filter((one) =>
             this.fits(one.code, one.title, one.gist, one.comm, one.culprits_text, ...one.places ?? []) ||
