@@ -59,6 +59,7 @@ struct roll_verdict_side {
 };
 #define ROLL_VERDICT_SIDES 4
 #define ROLL_VERDICT_MAYBE 4
+#define ROLL_SEQ_NONE      UINT64_MAX /* of a verdict about no call: other tools tell of ranks and times alone */
 
 /* One verdict. The engine owns everything in it, until the next call of roll_engine_next. */
 struct roll_verdict {
@@ -77,7 +78,7 @@ struct roll_verdict {
     uint32_t comm_made_source;   /* the source whose call made it: of the lowest rank on it of which that is known */
     uint16_t comm_made_callsite; /* the call site of that call, by that source's own id; 0 = not known */
     uint32_t comm_size;
-    uint64_t seq;                                      /* the sequence number on the communicator */
+    uint64_t seq;                                      /* the sequence number on the communicator, or ROLL_SEQ_NONE */
     const char *field;                                 /* the argument that differs: "count", "op", ...; "" = none */
     struct roll_verdict_side side[ROLL_VERDICT_SIDES]; /* the culprits first, then the majority */
     uint32_t sides;

@@ -176,7 +176,7 @@ static json_t *remedy_to_json(const struct roll_verdict *v)
 static void add_moment(json_t *out, const struct roll_verdict *v)
 {
     bool stepped = v->step != ROLL_STEP_NONE;
-    json_object_set_new(out, "seq", number_or_null(v->comm_key != 0, v->seq));
+    json_object_set_new(out, "seq", number_or_null(v->comm_key != 0 && v->seq != ROLL_SEQ_NONE, v->seq));
     json_object_set_new(out, "time_ns", json_integer((json_int_t)v->time_ns));
     json_object_set_new(out, "event_ns", number_or_null(v->event_ns != 0, v->event_ns));
     json_object_set_new(out, "field", text_or_null(v->field));

@@ -125,8 +125,10 @@ static void add_comm(struct roll_line *text, const json_t *verdict)
         roll_line_add(text, "%.120s, ", name);
     } else if (strstr(roll_member_text(comm, "name"), " of ") != NULL) { /* other communicators have the label, too */
         roll_line_add(text, "communicator \"%.64s\"%.100s, ", label, strstr(roll_member_text(comm, "name"), " of "));
-    } else if (*label != '\0') {
+    } else if (*label != '\0' && size > 0) {
         roll_line_add(text, "communicator \"%.64s\" (%" PRId64 " ranks), ", label, size);
+    } else if (*label != '\0') { /* of another tool, which does not tell how many there are */
+        roll_line_add(text, "communicator \"%.64s\", ", label);
     } else {
         roll_line_add(text, "communicator %.20s (%" PRId64 " ranks), ", roll_member_text(comm, "key"), size);
     }

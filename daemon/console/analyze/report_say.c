@@ -14,8 +14,12 @@
 
 struct roll_verdict roll_report_begin(enum roll_verdict_code code, enum roll_certainty certainty)
 {
-    return (struct roll_verdict){
-        .code = code, .certainty = certainty, .field = "", .step = ROLL_STEP_NONE, .layer = ROLL_LAYER_NONE};
+    return (struct roll_verdict){.code = code,
+                                 .certainty = certainty,
+                                 .field = "",
+                                 .seq = ROLL_SEQ_NONE,
+                                 .step = ROLL_STEP_NONE,
+                                 .layer = ROLL_LAYER_NONE};
 }
 
 int roll_report_say(roll_reports_t *r, struct roll_verdict *v, const char *job, const char *format, ...)

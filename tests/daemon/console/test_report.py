@@ -134,6 +134,9 @@ class Reports(Case):
         self.assertEqual(code, 1)
         self.assertEqual([(v["certainty"], v["code"]) for v in said], [("suspected", "rank-dead")])
         self.assertIn("Rank 5", said[0]["text"])
+        self.assertIsNone(said[0]["seq"])  # RAS tells of no call,
+        shown = self.rollcall("analyze", self.path("gone.txt")).stdout
+        self.assertRegex(shown, r'(?m)^where +communicator "[0-9a-fx/]+"$')  # nor in a text of how many ranks there are
 
     def inspected(self, took, **more):
         """A folder of Inspector, a file for each rank; took: a function of rank and number."""
