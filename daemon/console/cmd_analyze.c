@@ -79,8 +79,8 @@ static void print_standing(const json_t *standing, const struct part *part)
         int64_t restart = json_integer_value(json_object_get(rank, "restart"));
         const char *job = json_string_value(json_object_get(rank, "job"));
         if (is_of_part(part, job != NULL ? job : "", (uint32_t)restart) && n++ < STANDING_MOST) {
-            printf("%s%s\n", n > 1 ? "" : "Where the ranks stood when it ended:\n",
-                   json_string_value(json_object_get(rank, "text")));
+            fputs(n > 1 ? "" : "Where the ranks stood when it ended:\n", stdout);
+            roll_line_print(roll_json_text(rank, "text", ""), stdout);
         }
     }
     if (n > STANDING_MOST) {
@@ -141,8 +141,8 @@ static void print_job_line(const char *job, uint32_t restart, const char *text)
     char name[ROLL_JOB_NAME_BYTES], line[ROLL_JOB_NAME_BYTES + ROLL_SUMMARY_TEXT + 8];
     snprintf(line, sizeof(line), "job %s%s%s", roll_job_name(job, restart, name, sizeof(name)), *text ? ": " : "",
              text);
-    roll_text_plain(line, strlen(line)); /* names are the job's to choose */
-    printf("%s\n\n", line);
+    roll_line_print(line, stdout);
+    putchar('\n');
 }
 
 static bool is_run(const roll_analysis_t *a, const char *job, uint32_t restart)
@@ -201,7 +201,7 @@ static void add_digests(json_t *line, const struct roll_analysis_summary *s, jso
 static void print_summary(const struct roll_analysis_summary *s, json_t *standing, json_t *unreached, json_t *jobs,
                           bool json)
 {
-    char text[ROLL_SUMMARY_TEXT], of[48] = "";
+    char text[ROLL_SUMMARY_TEXT], of[48] = "", whole[ROLL_SUMMARY_TEXT + 160];
     struct roll_summary summary = summary_of(&s->engine, s->losses, s->older, s->missing, s->engine.findings);
     if (json) {
         json_t *line = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b}",
@@ -240,9 +240,10 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
     if (s->runs > 1) {
         snprintf(of, sizeof(of), "%zu jobs: ", s->runs);
     }
-    printf("%s%s%s%s%s\n", of, text,
-           s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
-           s->cut ? ", a trace was cut short" : "", s->unreached > 0 ? ", not all could be judged" : "");
+    snprintf(whole, sizeof(whole), "%s%s%s%s%s", of, text,
+             s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
+             s->cut ? ", a trace was cut short" : "", s->unreached > 0 ? ", not all could be judged" : "");
+    roll_line_print(whole, stdout);
 }
 
 int cmd_analyze(const struct roll_command *self, int argc, char **argv)

@@ -287,6 +287,17 @@ const char *roll_summary_text(const struct roll_summary *s, char *out, size_t si
     return out;
 }
 
+void roll_line_print(const char *text, FILE *out)
+{
+    size_t columns = roll_columns_terminal(fileno(out));
+    if (columns > 0 && roll_text_width(text) > columns) {
+        roll_text_wrap(text, 0, columns, out);
+    } else {
+        roll_text_put(text, strlen(text), out);
+        fputc('\n', out);
+    }
+}
+
 uint64_t roll_now_real_ns(void)
 {
     struct timespec ts;
