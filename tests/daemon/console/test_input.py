@@ -70,6 +70,17 @@ class Width(Case):
         self.assertEqual(" ".join(shown.split()), " ".join(one.split()))
         self.assertEqual(self.in_terminal(*wrong)[0], one)  # it does not say how wide it is
 
+    def test_a_summary_is_broken_between_words_on_a_terminal(self):
+        empty = self.path("empty.rtrc")
+        with open(empty, "wb") as f:
+            f.write(b"ROLLTRCE\x01\x00\x01\x00\0\0\0\0")
+        one = self.rollcall("analyze", empty).stdout
+        self.assertEqual(len(one.splitlines()), 1)
+        shown, code = self.in_terminal("analyze", empty, columns=40, streams=("stdout",))
+        self.assertEqual(code, 4)
+        self.assertLessEqual(max(map(len, shown.splitlines())), 40, shown)
+        self.assertEqual(" ".join(shown.split()), " ".join(one.split()))
+
 
 class Files(Case):
     def write(self, name, data):
