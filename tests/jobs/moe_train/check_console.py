@@ -211,7 +211,12 @@ def hung(tmp):
     text = job.console("verdicts", status=1)
     check("owes none" in text and "backward collectives" in text and "call #" not in text,
           "the evidence is not in words", text)
+    # The verdict has looked up where its communicator was made; a status tells that as well.
+    made = [c["made_at"] for c in status["comms"] if c["key"] == verdict["comm"]["key"]]
+    check(len(made) == 1 and re.match(r"[\w.]+\.c:\d+ \w+$", made[0] or ""), "top does not say where it was made",
+          json.dumps(status["comms"]))
     top = job.console("top", "--once")
+    check(re.search(r"(?m)^COMM .* MADE AT ", top) and made[0] in top, "top --once does not, either", top)
     check(max(len(line) for line in top.splitlines()) < 200, "top --once is wider than 200 columns", top)
     status, _, err, _ = job.end()
     check(status == 3, f"status {status}", err)
