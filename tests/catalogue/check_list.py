@@ -41,7 +41,7 @@ ELSEWHERE = {
     "moe-recompute-differs": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "moe-capacity-differs": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "moe-buffer-differs": (MOE, "tests/daemon/engine/test_engine_numbers.c"),
-    "replica-mismatch": (MOE, "tests/daemon/engine/test_engine_tensors.c"),
+    "replica-mismatch": (MOE, "tests/daemon/engine/test_engine_gradients.c"),
     "gradient-not-summed": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "gradient-not-finite": (MOE, "tests/jobs/moe_train/check_hazards.py"),
     "data-incomplete": ("a ring that overflows depends on who is faster, the rank or its agent",
