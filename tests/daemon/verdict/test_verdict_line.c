@@ -47,8 +47,8 @@ static void a_note_is_broken_between_words_where_the_columns_are_few(void **stat
          "                             and these were many words.\n"},
         {60, "moe-zero-tokens", "Rank 0 received no\ntokens in MoE layer 3, step 13, of the job. More.",
          "note      moe-zero-tokens\n"
-         "          Rank 0 received no tokens in MoE layer 3, step\n"
-         "          13, of the job.\n"},
+         "          Rank 0 received no tokens in MoE layer 3, step 13,\n"
+         "          of the job.\n"},
         {60, "a-code-longer-than-its-column", "It fits beside it", /* 10 + 29 + 2 + 17 columns */
          "note      a-code-longer-than-its-column  It fits beside it\n"},
     };
