@@ -3,11 +3,12 @@
  * wheel was made for, the stand-ins, the machine's memory. It asks what the rehearsal asks before it starts, so that
  * both answer alike. A command that nobody means to rehearse must not fail for it: nothing here is worse than WARN.
  */
+#include "daemon/base/units.h"
 #include "daemon/console/doctor/doctor.h"
 #include "daemon/console/rehearse/rehearse.h"
 #include "daemon/console/run/run.h"
+#include "daemon/console/text.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,14 +31,17 @@ static void say_memory(struct roll_checkup *c, bool has_wheel, bool is_python)
         return;
     }
     uint64_t alone = fitting(has_wheel, false, most), shared = fitting(has_wheel, true, most);
+    char room[32], apart[32], together[32];
+    roll_units_bytes_text((double)most, room, sizeof(room));
+    roll_count_text(alone, apart, sizeof(apart));
     if (has_wheel && is_python && shared > alone) {
         roll_checkup_say(c, "rehearse", alone > 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_WARN,
-                         "%" PRIu64 " MiB are free: memory for about %" PRIu64
-                         " ranks that share what they import (-n), for %" PRIu64 " that import by themselves",
-                         most >> 20, shared, alone);
+                         "%s are free: memory for about %s ranks that share what they import (-n), for %s that import "
+                         "by themselves",
+                         room, roll_count_text(shared, together, sizeof(together)), apart);
     } else {
         roll_checkup_say(c, "rehearse", alone > 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_WARN,
-                         "%" PRIu64 " MiB are free: memory for about %" PRIu64 " ranks", most >> 20, alone);
+                         "%s are free: memory for about %s ranks", room, apart);
     }
 }
 

@@ -638,7 +638,7 @@ class BadInput(Case):
             self.assertIn(f"OK rehearse {python}, with PyTorch for CUDA in "
                           f"{self.path('venv/lib/python3.11/site-packages')}\n", text)
             self.assertRegex(text, rf"OK rehearse the stand-ins in /\S+, with libcudart\.so\.{release}\n")
-            self.assertRegex(text, r"(OK|WARN) rehearse \d+ MiB are free: memory for about \d+ ranks")
+            self.assertRegex(text, r"(OK|WARN) rehearse [\d.]+ [MG]iB are free: memory for about [\d,]+ ranks")
             self.assertTrue(text.splitlines()[-1].split()[1:3] == ["in", "short"], text)
         python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
                             ("libcudart.so", "7", "void cudaMalloc(void) { }"))
