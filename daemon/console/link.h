@@ -14,9 +14,9 @@ struct roll_link_options {
     const char *daemon, *curve, *job;
 };
 #define ROLL_LINK_OPTIONS(l)                                                                                           \
-    {"daemon",   0, ROLL_OPT_TEXT, "ENDPOINT", "the root (default: ROLLCALL_DAEMON, else the one running here)",         \
+    {"daemon",   0, ROLL_OPT_TEXT, "ENDPOINT", "the root (default: ROLLCALL_DAEMON, else the one running here)",       \
      &(l).daemon},                                                                                                     \
-        {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host (default: ROLLCALL_CURVE_DIR)",          \
+        {"curve-dir", 0, ROLL_OPT_TEXT, "DIR", "keys for a root on another host (default: ROLLCALL_CURVE_DIR)",        \
          &(l).curve},                                                                                                  \
     {                                                                                                                  \
         "job", 0, ROLL_OPT_TEXT, "JOB", "which job, where the root watches several", &(l).job                          \

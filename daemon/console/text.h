@@ -72,8 +72,8 @@ json_t *roll_summary_unrecorded_json(const struct roll_summary *summary);
 const char *roll_summary_text(const struct roll_summary *summary, char *out, size_t size);
 /* Says what a run did (daemon/feed/seen.h; NULL: nothing is known), in few lines on standard error. Borrowed. */
 void roll_seen_say(const json_t *seen);
-/* Prints a text as one line, without what would steer a terminal; on a terminal that is too narrow for it broken between
- * words. */
+/* Prints a text as one line, without what would steer a terminal; on a terminal that is too narrow for it broken
+ * between words. */
 void roll_line_print(const char *text, FILE *out);
 uint64_t roll_now_real_ns(void);
 
