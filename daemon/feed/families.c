@@ -47,6 +47,16 @@ static void share_name(const struct roll_view_comm *view, char *name, size_t siz
     }
 }
 
+json_t *roll_comm_json(const struct roll_view_comm *v)
+{
+    char key[24];
+    snprintf(key, sizeof(key), "0x%016" PRIx64, v->key);
+    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(v->label),
+                     "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
+                     (json_int_t)v->ahead, "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name),
+                     "made_at", v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null());
+}
+
 int roll_families_find(const roll_engine_t *engine, struct roll_comm_families *out)
 {
     struct roll_view_comm view;

@@ -33,6 +33,10 @@ struct roll_comm_families {
     struct roll_map comm_at; /* from the key of a communicator to its number in `of` */
 };
 
+/* One communicator as a status lists it (docs/FRAME.md, `comms`), without its members and its family; owned; NULL: no
+ * memory. Borrows view. */
+json_t *roll_comm_json(const struct roll_view_comm *view);
+
 /* Finds the families of all communicators, at the cost of one view of each. *out is to be empty, and owned by the
  * caller. 0, NOMEM. */
 int roll_families_find(const roll_engine_t *engine, struct roll_comm_families *out);

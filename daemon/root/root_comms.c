@@ -6,19 +6,15 @@
 #include "daemon/base/json.h"
 #include "daemon/feed/site.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* family: its index in the list of families. */
 static json_t *comm_json(const struct roll_view_comm *v, uint32_t family)
 {
-    char key[24];
-    snprintf(key, sizeof(key), "0x%016llx", (unsigned long long)v->key);
-    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o,s:o,s:I}", "key", key, "label",
-                     roll_text_to_json(v->label), "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done",
-                     (json_int_t)v->done, "ahead", (json_int_t)v->ahead, "members", roll_ranks_to_json(&v->members),
-                     "behind", roll_ranks_to_json(&v->behind), "name", roll_text_to_json(v->name), "made_at",
-                     v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null(), "family", (json_int_t)family);
+    json_t *comm = roll_comm_json(v);
+    json_object_set_new(comm, "members", roll_ranks_to_json(&v->members));
+    json_object_set_new(comm, "family", json_integer((json_int_t)family));
+    return comm;
 }
 
 void roll_comms_json(const struct roll_run *run, struct roll_comm_families *families, size_t rows, json_t **comms,

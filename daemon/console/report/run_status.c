@@ -10,23 +10,16 @@
 #include "trace/remedy.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define COMMS_MOST 1024u /* as the page asks for */
 
+/* The ranks that are behind stand in the page in words as well: the first ones are enough. */
 static json_t *comm_json(const struct roll_view_comm *v)
 {
-    char key[24];
-    snprintf(key, sizeof(key), "0x%016" PRIx64, v->key);
-    json_t *behind = json_array();
-    for (size_t i = 0; i < ROLL_REPORT_BEHIND && roll_rankset_at(&v->behind, i) != UINT32_MAX; i++) {
-        json_array_append_new(behind, json_integer(roll_rankset_at(&v->behind, i)));
-    }
-    return json_pack("{s:s,s:o,s:s,s:i,s:i,s:I,s:I,s:o,s:o,s:o}", "key", key, "label", roll_text_to_json(v->label),
-                     "role", v->role, "size", (int)v->size, "seen", (int)v->seen, "done", (json_int_t)v->done, "ahead",
-                     (json_int_t)v->ahead, "behind", behind, "name", roll_text_to_json(v->name), "made_at",
-                     v->place[0] != '\0' ? roll_text_to_json(v->place) : json_null());
+    json_t *comm = roll_comm_json(v);
+    roll_report_cut(json_object_get(comm, "behind"), ROLL_REPORT_BEHIND);
+    return comm;
 }
 
 struct apart {
