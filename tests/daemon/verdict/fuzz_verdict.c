@@ -33,6 +33,7 @@ static void print_all(const json_t *list, bool color)
         const json_t *verdict = json_array_get(list, i);
         roll_verdict_print(out, verdict, color);
         roll_verdict_print_line(out, verdict, color);
+        roll_verdict_print_line(out, verdict, color | ROLL_VERDICT_COLUMNS(50));
         roll_verdict_print_of(out, verdict, roll_verdict_json_retired_by(list, verdict), color);
     }
     if (out) {
