@@ -161,7 +161,7 @@ static void test_the_calling_object_is_always_defined(void **state)
     char names[ROLL_CALLSITE_DEPTH][64];
     run_and_open(&job, "new-object", &dump);
     dump_frames(&dump, dump.records[dump.count - 1].callsite, names);
-    assert_string_equal(names[0], "many");
+    assert_string_equal(names[0], "job_mode_many");
     end(&job, &dump);
 }
 

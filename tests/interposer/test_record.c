@@ -19,7 +19,7 @@ struct expected {
 #define NO_TYPE ROLL_DTYPE_NONE
 #define NO_RED  ROLL_RED_NONE
 
-/* The list of every_operation in job.c, rank 1 of 4. */
+/* The list of every_operation in job_calls.c, rank 1 of 4. */
 static const struct expected operations[] = {
     {ROLL_OP_COMM_INIT, 4, NO_TYPE, NO_RED, 1, 0, 0, 0, 0},
     {ROLL_OP_ALLREDUCE, 10, 7, 0, -1, 0, 1, 0, 0},
@@ -432,10 +432,10 @@ static void test_call_sites_lead_to_the_calling_functions(void **state)
     dump_frames(&dump, through, names);
     assert_string_equal(names[0], "job_inner");
     assert_string_equal(names[1], "job_outer");
-    assert_string_equal(names[2], "callsites");
+    assert_string_equal(names[2], "job_mode_callsites");
     dump_frames(&dump, direct, names);
     assert_string_equal(names[0], "job_inner");
-    assert_string_equal(names[1], "callsites");
+    assert_string_equal(names[1], "job_mode_callsites");
     dump_close(&dump);
     job_end(&job);
 }
