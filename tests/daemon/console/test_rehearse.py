@@ -639,7 +639,7 @@ class BadInput(Case):
                           f"{self.path('venv/lib/python3.11/site-packages')}\n", text)
             self.assertRegex(text, rf"OK rehearse the stand-ins in /\S+, with libcudart\.so\.{release}\n")
             self.assertRegex(text, r"(OK|WARN) rehearse [\d.]+ [MG]iB are free: memory for about [\d,]+ ranks")
-            self.assertTrue(text.splitlines()[-1].split()[1:3] == ["in", "short"], text)
+            self.assertTrue(text.splitlines()[0].split()[1:3] == ["in", "short"], text)
         python = self.wheel("void cudaMalloc(void); void f(void) { cudaMalloc(); }",
                             ("libcudart.so", "7", "void cudaMalloc(void) { }"))
         self.assertIn("WARN rehearse PyTorch wants libcudart.so.7, and there is none in /", told(python))
