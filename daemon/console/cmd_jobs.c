@@ -194,7 +194,7 @@ static void print_job(const struct jobs *jobs, const json_t *job)
     char text[512], option[512], age[32];
     bool is_root = strcmp(roll_json_text(job, "source", ""), "daemon") == 0;
     if (is_root) {
-        printf("%s\n", roll_link_about(job, text, sizeof(text)));
+        roll_line_print(roll_link_about(job, text, sizeof(text)), stdout);
         print_state(job);
         selection(jobs, job, option, sizeof(option));
         bool found = roll_json_int(job, "findings", 0) > 0;

@@ -110,7 +110,7 @@ static void print_followed(const json_t *reply, bool json)
     json_array_foreach(json_object_get(reply, "runs"), i, run)
     {
         if (!json) {
-            printf("%s\n", roll_link_about(run, text, sizeof(text)));
+            roll_line_print(roll_link_about(run, text, sizeof(text)), stdout);
         }
     }
     fputs(!json && json_array_size(json_object_get(reply, "runs")) > 0 ? "\n" : "", stdout);

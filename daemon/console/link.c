@@ -109,7 +109,7 @@ void roll_link_print_about(const json_t *reply)
     if (run == NULL) {
         return;
     }
-    printf("%s\n", roll_link_about(run, text, sizeof(text)));
+    roll_line_print(roll_link_about(run, text, sizeof(text)), stdout);
     roll_link_others(reply, others, sizeof(others));
     printf("%s%s\n", others, others[0] != '\0' ? "\n" : "");
 }
