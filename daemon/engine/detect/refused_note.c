@@ -3,15 +3,15 @@
  * ended.
  *
  * A program that gives a wrong argument on all ranks has nobody who waits, and ends on all of them. They are told in one
- * note, as far as they were refused at one place, or in a creation by the same call. A note for each rank was rejected:
- * sixteen thousand notes hide what is said beside them.
+ * note, as far as they were refused at one place, or in a creation by the same call, and have ended by the time that the
+ * first of them is due. A note for each rank was rejected: sixteen thousand notes hide what is said beside them.
  */
 #include "daemon/engine/detect/refused.h"
 
-/* The rank ended after an error, and that is due to be told. */
-static bool is_due(const struct roll_engine *e, const struct source *s)
+/* The rank ended after an error, for at least so long, and nothing has been told of that. */
+static bool has_ended(const struct roll_engine *e, const struct source *s, uint64_t for_ns)
 {
-    bool ended = s->exit_status != 0 && !source_alive(s) && e->clock - s->proc_ns >= e->config.stall_ns * 2;
+    bool ended = s->exit_status != 0 && !source_alive(s) && e->clock - s->proc_ns >= for_ns;
     bool due = ended || (e->finishing && s->exit_status != 0);
     return due && !refused_is_said(s) && refused_last_error(s) && !declined_is_told(s);
 }
@@ -35,9 +35,10 @@ static bool is_in_creation(const struct refused_case *t, const struct source *o)
            (m ? m->comm : NULL) == t->comm;
 }
 
+/* It has ended as well: its last records have been read, which is all that is waited for beside another one. */
 static void add_other(struct roll_engine *e, struct refused_case *t, struct source *o, bool alike)
 {
-    if (alike && o != t->rank && is_due(e, o) && refused_set_said(o, true)) {
+    if (alike && o != t->rank && has_ended(e, o, e->config.stall_ns / 5) && refused_set_said(o, true)) {
         (void)roll_rankset_add(&t->culprits, o->world);
     }
 }
@@ -68,7 +69,7 @@ void refused_note_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; (e->ended > 0 || e->finishing) && i < e->sources; i++) {
         struct source *s = e->source[i];
-        if (is_due(e, s) && refused_set_said(s, true)) {
+        if (has_ended(e, s, e->config.stall_ns * 2) && refused_set_said(s, true)) {
             tell(e, s);
         }
     }
