@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define TICKET_BITS    40u /* of the number of a call; the process is above: more tickets than a ring writes in years */
 
 /* The tables that are written row by row, and how many columns they have. */
