@@ -103,9 +103,9 @@ static void note_late(struct roll_digest *late, const struct roll_digest_hint *h
     }
 }
 
-/* The open case has asked for the calls on some communicators alone, and a wrong one among those that this hint is about
- * will be there: also of members that are cut behind these calls (ROLL_EXCERPT_PASSED). Of those that are cut before
- * (d->partly) it will not. */
+/* The open case has asked for the calls on some communicators alone, and a wrong one among those that this hint is
+ * about will be there: also of members that are cut behind these calls (ROLL_EXCERPT_PASSED). Of those that are cut
+ * before (d->partly) it will not. */
 static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->asked, h->key);
@@ -125,8 +125,8 @@ static bool is_told(const struct roll_digested *d, const struct roll_digest_hint
 
 /*
  * A member was cut before it had sent all that was asked of it: where calls are wanted of several communicators, or of
- * places far apart, as many of them as may follow come before the last. What was counted as covered may be behind these,
- * and so may be what the case was opened for and has not told of.
+ * places far apart, as many of them as may follow come before the last. What was counted as covered may be behind
+ * these, and so may be what the case was opened for and has not told of.
  */
 static void leave_uncovered(struct roll_digested *d)
 {

@@ -225,9 +225,7 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t word)
     struct moe_flex *f = &s->flex;
     int64_t bytes = (int64_t)map_bytes(s, f->padded);
     struct moe_fill_counts mask = {
-        .count = 1,
-        .value = moe_dispatcher_word(d, word),
-        .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
+        .count = 1, .value = moe_dispatcher_word(d, word), .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
     struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of routing maps", ncclUint8, bytes);
     struct moe_flex_layout layout = {.blocks = d->tp_ep.size,
                                      .tokens = f->padded,

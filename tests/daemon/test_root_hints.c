@@ -261,8 +261,8 @@ static void test_a_narrow_case_sees_what_it_was_opened_for(void **state)
     assert_false(roll_case_is_hinted(d, A));
 }
 
-/* A member is cut before it has sent all that was asked of it: what counted as covered is looked at after all, and so is
- * what the case was opened for, but for what it has told. */
+/* A member is cut before it has sent all that was asked of it: what counted as covered is looked at after all, and so
+ * is what the case was opened for, but for what it has told. */
 static void test_a_member_that_is_cut_too_soon_covers_nothing(void **state)
 {
     (void)state;

@@ -29,9 +29,9 @@ struct refusal {
 };
 
 struct refused_engine {
-    bool errors;        /* some call of some rank was refused */
-    bool declined;      /* by rollcall itself */
-    uint32_t *failed;   /* sources whose last call was a creation that was refused, as of this tick; owned */
+    bool errors;      /* some call of some rank was refused */
+    bool declined;    /* by rollcall itself */
+    uint32_t *failed; /* sources whose last call was a creation that was refused, as of this tick; owned */
     size_t failed_room;
     uint32_t faileds;
 };

@@ -2,9 +2,10 @@
  * refused_note.c: a note for ranks that ended after an error, though nobody waits for them: the error says why they
  * ended.
  *
- * A program that gives a wrong argument on all ranks has nobody who waits, and ends on all of them. They are told in one
- * note, as far as they were refused at one place, or in a creation by the same call, and have ended by the time that the
- * first of them is due. A note for each rank was rejected: sixteen thousand notes hide what is said beside them.
+ * A program that gives a wrong argument on all ranks has nobody who waits, and ends on all of them. They are told in
+ * one note, as far as they were refused at one place, or in a creation by the same call, and have ended by the time
+ * that the first of them is due. A note for each rank was rejected: sixteen thousand notes hide what is said beside
+ * them.
  */
 #include "daemon/engine/detect/refused.h"
 

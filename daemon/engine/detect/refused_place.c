@@ -4,9 +4,9 @@
  * A wrong argument in a program is refused on every rank that comes there, which may be thousands, and each of them
  * asks the same: has everybody come who will, and has it been told already? So one look at all members of the
  * communicator answers that for all (struct look), looks at large communicators stand some time apart, and where one
- * verdict has accused a rank in this look the rank tells no other one like it. To look at all members for each rank, and
- * to tell a verdict for each that said what the one before had said, was rejected: among 16,384 refused ranks that did
- * not end.
+ * verdict has accused a rank in this look the rank tells no other one like it. To look at all members for each rank,
+ * and to tell a verdict for each that said what the one before had said, was rejected: among 16,384 refused ranks that
+ * did not end.
  *
  * A rank that has ended is accused when its last records have been read, because it may have made the call again before
  * it ended. Ranks that end one after the other are told together, as far as they end within a stall.
@@ -21,11 +21,11 @@
 struct look {
     struct roll_engine *e;
     struct comm *c;
-    uint32_t least;            /* the least number at which a member stands that may still call there; */
-    uint32_t least_refused;    /* of those whose call there was refused; NO_SEQ: there is none */
-    uint32_t seq;              /* the place that is asked about; NO_SEQ: none yet */
-    unsigned most;             /* how much a verdict there gains at most by whose story comes first: `worth`, */
-    const struct member *best; /* and the first member by which it does */
+    uint32_t least;              /* the least number at which a member stands that may still call there; */
+    uint32_t least_refused;      /* of those whose call there was refused; NO_SEQ: there is none */
+    uint32_t seq;                /* the place that is asked about; NO_SEQ: none yet */
+    unsigned most;               /* how much a verdict there gains at most by whose story comes first: `worth`, */
+    const struct member *best;   /* and the first member by which it does */
     struct roll_rankset told[2]; /* world ranks that were accused there in this look: as suspected, and as proven; owned
                                   */
 };

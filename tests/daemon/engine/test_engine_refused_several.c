@@ -231,8 +231,8 @@ static void test_a_suspicion_is_proven_or_taken_back(void **state)
     }
 }
 
-/* The host makes the call again, and the process ends in order. That it has ended is known a moment before the records of
- * what it did last: until these have been read nobody says that it ended without the call. */
+/* The host makes the call again, and the process ends in order. That it has ended is known a moment before the records
+ * of what it did last: until these have been read nobody says that it ended without the call. */
 static void test_who_makes_the_call_again_before_its_end_is_not_accused_for_it(void **state)
 {
     (void)state;
