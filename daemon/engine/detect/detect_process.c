@@ -151,10 +151,11 @@ static bool ended_waiting(const struct source *s)
     return entry && !entry_answered(s, entry);
 }
 
-/* The process waited in a call for a reason that has been told, and was then ended by somebody or something. */
+/* The process waited in a call for a reason that has been told, and was then ended by somebody or something; or it had
+ * given up what it waited in. */
 static bool consequence(const struct source *s)
 {
-    return !crashed(s) && (source_explained(s) || ended_waiting(s));
+    return !crashed(s) && (source_explained(s) || source_gave_up(s) || ended_waiting(s));
 }
 
 bool process_end_follows(const struct source *s)
