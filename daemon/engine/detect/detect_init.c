@@ -417,15 +417,18 @@ static bool has_other_reason(const struct roll_engine *e, const struct source *s
     return open || is_dead(e, a) || is_end_named(e, a);
 }
 
-/* From when on the absent ranks have had time to join: since s waits, or since the last of them was heard again, for
- * what it did meanwhile comes from then on. Of members of whom nothing is known any rank may be one. */
+/* From when on the absent ranks have had time to join: since s waits; since the last of those that wait there has come,
+ * because the ranks of a large job start some seconds apart, and where some still come the others may as well; or since
+ * the last of the absent was heard again, for what it did meanwhile comes from then on. Of members of whom nothing is
+ * known any rank may be one. */
 static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct absent *a)
 {
     uint64_t since = s->init_calm;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *o = e->source[i];
-        bool later = o->heard_calm > since;
+        bool later = o->heard_calm > since, came = o->init != 0 && o->init_calm > since;
         since = later && (a->unseen > 0 || roll_rankset_has(&a->ranks, o->world)) ? o->heard_calm : since;
+        since = came && roll_rankset_has(&a->inside, o->world) && o->init_calm > since ? o->init_calm : since;
     }
     return since;
 }
