@@ -106,6 +106,9 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     if (!m || !rec || killed || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
         return false;
     }
+    if (!source_alive(s) && (!refused_is_final(e, s, m) || refused_gathers(e, s))) {
+        return true; /* it is told in a moment: with its last records, and with those that end beside it */
+    }
     struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
     t.outcome = refused_outcome_of(s, m);

@@ -346,22 +346,25 @@ static void test_one_error_of_all_ranks_is_looked_at_once_for_all(void **state)
     expect_linear(cost_of_error);
 }
 
-/* All but two wait in a creation, and one of the two was refused another one: who waits is not asked about that for
- * each of the others. */
+/* Half of the ranks wait in a creation to which one more belongs, and the other half were refused another one: who
+ * waits is not compared with each of those. */
 static uint64_t cost_of_creation(uint32_t ranks)
 {
     struct crowd c;
     crowd_open(&c, ranks);
-    uint32_t *few = calloc(ranks, sizeof(*few)), last[2] = {ranks - 2, ranks - 1};
+    uint32_t half = ranks / 2, *few = calloc(ranks, sizeof(*few));
     assert_non_null(few);
     for (uint32_t r = 0; r < ranks; r++) {
         few[r] = r;
     }
-    (void)scene_creation(c.sim, few, ranks - 2, ranks - 1);
-    uint32_t pair = sim_comm(c.sim, "pair", last, 2);
-    struct roll_record *rec = sim_record(c.sim, ranks - 1, ROLL_OP_COMM_INIT, pair);
-    rec->count = 2;
-    rec->result = 4;
+    (void)scene_creation(c.sim, few, half, half + 1);
+    uint32_t other = sim_comm(c.sim, "other", few + half, half);
+    for (uint32_t r = half; r < ranks; r++) {
+        struct roll_record *rec = sim_record(c.sim, r, ROLL_OP_COMM_INIT, other);
+        rec->count = half;
+        rec->peer = (int32_t)(r - half);
+        rec->result = 4;
+    }
     free(few);
     uint64_t before = c.e->effort;
     crowd_pass(&c, 2 * S_);

@@ -243,36 +243,29 @@ static void test_who_makes_the_call_again_before_its_end_is_not_accused_for_it(v
         sim_call(sim, n - 2, w, ROLL_OP_BROADCAST, 100)->peer = 0;
         sim_stuck(sim, n - 2);
         is_refused(sim, odd, w, SCENE_BAD)->peer = (int32_t)n;
-        sim_stuck(sim, odd);
         size_t upto = sim->rank[odd].events;
-        sim_return(sim, odd);
         sim_call(sim, odd, w, ROLL_OP_BROADCAST, 100)->peer = 0;
         sim_sync(sim, odd);
         roll_engine_t *e = roll_engine_new(&sim->config);
         assert_non_null(e);
-        uint64_t now = 0, number = 0;
+        uint64_t now = 0;
         for (uint32_t r = 0; r < n; r++) {
             source[r] = sim_open(sim, e, r);
             for (size_t k = 0; k < (r == odd ? upto : sim->rank[r].events); k++) {
                 sim_feed(e, source[r], &sim->rank[r].event[k], &now);
             }
         }
-        sim_wait(e, 4 * S_, &now);
-        const struct roll_verdict *v = roll_engine_next(e);
-        assert_non_null(v);
-        assert_int_equal(v->certainty, ROLL_SUSPECTED);
-        number = v->number;
+        sim_wait(e, 3 * S_, &now);
         assert_int_equal(roll_engine_process(e, source[odd], ROLL_PROC_FINISHED, SIM_EXIT(0)), 0);
         sim_wait(e, S_ / 20, &now); /* less than a fifth of a stall */
         for (size_t k = upto; k < sim->rank[odd].events; k++) {
             sim_feed(e, source[odd], &sim->rank[odd].event[k], &now);
         }
         sim_wait(e, 4 * S_, &now);
-        for (v = roll_engine_next(e); v; v = roll_engine_next(e)) {
-            assert_true(v->certainty == ROLL_NOTE);
-            number = v->withdraws == number ? 0 : number;
+        const struct roll_verdict *said = roll_engine_next(e);
+        if (said) {
+            fail_msg("%u ranks: %s: %s", n, roll_certainty_name(said->certainty), said->text);
         }
-        assert_int_equal(number, 0);
         roll_engine_destroy(&e);
         sim_destroy(&sim);
     }
