@@ -417,16 +417,25 @@ static bool has_other_reason(const struct roll_engine *e, const struct source *s
     return open || is_dead(e, a) || is_end_named(e, a);
 }
 
+/* o is inside a creation, and in that of m's communicator (or of children of it) as far as that is known. */
+static bool is_inside(const struct source *o, const struct member *m)
+{
+    const struct entry *at = o->init != 0 ? source_entry(o, o->init - 1) : NULL;
+    const struct member *own = at ? source_member(o, at->rec.comm) : NULL;
+    return at && (!m || !own || own->comm == m->comm);
+}
+
 /* From when on the absent ranks have had time to join: since s waits; since the last of those that wait there has come,
  * because the ranks of a large job start some seconds apart, and where some still come the others may as well; or since
  * the last of the absent was heard again, for what it did meanwhile comes from then on. Of members of whom nothing is
  * known any rank may be one. */
-static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct absent *a)
+static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct member *m,
+                            const struct absent *a)
 {
     uint64_t since = s->init_calm;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *o = e->source[i];
-        bool later = o->heard_calm > since, came = o->init != 0 && o->init_calm > since;
+        bool later = o->heard_calm > since, came = is_inside(o, m);
         since = later && (a->unseen > 0 || roll_rankset_has(&a->ranks, o->world)) ? o->heard_calm : since;
         since = came && roll_rankset_has(&a->inside, o->world) && o->init_calm > since ? o->init_calm : since;
     }
@@ -434,12 +443,12 @@ static uint64_t waits_since(const struct roll_engine *e, const struct source *s,
 }
 
 /* The absent ranks have had their time. */
-static bool is_late(struct roll_engine *e, const struct source *s, const struct absent *a)
+static bool is_late(struct roll_engine *e, const struct source *s, const struct member *m, const struct absent *a)
 {
     /* Verdicts of ranks that wait in a call for an ended rank come first. */
     uint64_t since = s->init_since > e->heard_clock ? s->init_since : e->heard_clock;
     bool over = is_over(a) && (e->finishing || e->clock - since >= e->config.stall_ns * 3 / 2);
-    bool late = (e->unheard == 0 && e->calm - waits_since(e, s, a) >= e->config.suspect_ns) || over;
+    bool late = (e->unheard == 0 && e->calm - waits_since(e, s, m, a) >= e->config.suspect_ns) || over;
     /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
     for (uint32_t k = 0; late && !is_over(a) && k < e->sources; k++) {
         late = !roll_rankset_has(&a->ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
@@ -476,7 +485,7 @@ static void look_at_creation(struct roll_engine *e, struct source *s, const stru
     bool all = !absent && !a.unsure && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
     if (all && m) {        /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
         joined(e, s, rec); /* why the creation does not end all the same is another matter */
-    } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, &a) && absent &&
+    } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, m, &a) && absent &&
                say_once(e, say_key(creation_key(s, rec), 1, roll_rankset_count(&a.never), 0))) {
         tell(e, s, rec, &a);
     }
