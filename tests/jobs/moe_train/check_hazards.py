@@ -7,7 +7,8 @@ usage: check_hazards.py BIN_DIR [OPTION of rollcall run]...
 Of each finding are checked the code, how certain it is, the ranks it accuses, the step, the communicator and the layer.
 Which ranks are without tokens, where and when, the healthy twin says itself (--verbose): it routes alike. A cured job
 ends, and has the losses of the healthy one, digit by digit: by name without a tool (MOE_REMEDIES), and under policy
-auto, where the remedy is reported as used, and no other one. With options of rollcall run only the findings are checked, not the cures.
+auto, where the remedy is reported as used, and no other one. With options of rollcall run only the findings are
+checked, not the cures.
 
 Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
 rollcall does not see.
@@ -65,8 +66,8 @@ def everywhere(layer, comm="edp"):
 
 class Case:
     """sick, healthy: options of moe_train. code, certainty, places: what must be found, and nothing else but `also`,
-    codes of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants, and
-    nothing else is reported as used but beside."""
+    codes of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants;
+    beside: others that are reported as used then."""
 
     def __init__(self, hazard, sick, healthy, finding, cures=(), auto=None, also=(), beside=()):
         self.hazard, self.sick, self.healthy, self.also, self.beside = hazard, sick, healthy, also, beside
