@@ -352,6 +352,73 @@ static void test_graphs_that_are_replayed(void **state)
     }
 }
 
+/* The job is over: rank 0 stays for a minute to save, alone, when the others have taken the communicator down and
+ * ended; or wants to agree with them about it. */
+static void test_rank_0_saves_when_the_others_have_gone(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * 2; i++) {
+        uint32_t n = sizes[i % SIZES];
+        bool sick = i >= SIZES;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        all_train(sim, w, 5);
+        for (uint32_t r = 1; r < n; r++) {
+            sim_record(sim, r, ROLL_OP_COMM_DESTROY, w);
+            sim_pass(sim, r, r * (S_ / 50));
+            sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(0));
+        }
+        sim_pass(sim, 0, 60 * S_);
+        if (sick) {
+            sim_call(sim, 0, w, AR, 1);
+            sim_stuck(sim, 0);
+            expect(sim, n == 2 ? "proven sequence-tie -" : "proven call-added 0");
+            continue;
+        }
+        sim_record(sim, 0, ROLL_OP_COMM_DESTROY, w);
+        sim_proc(sim, 0, ROLL_PROC_FINISHED, SIM_EXIT(0));
+        expect(sim, "");
+    }
+}
+
+/* Pipeline stages make their communicators of two ranks with the first message; the first stage compiles for 20 s
+ * before it sends. Nothing stands against it in the end; and where it never sends it is suspected. */
+static void test_stages_that_meet_with_their_first_message(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * 2; i++) {
+        uint32_t n = sizes[i % SIZES];
+        bool sick = i >= SIZES;
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim), pair[2] = {0, 1}, both = 0;
+        all_train(sim, w, 1);
+        if (!sick) {
+            sim_pass(sim, 0, 20 * S_);
+            both = scene_creation(sim, pair, 2, 2);
+            sim_pass(sim, 1, 21 * S_);
+            sim_pass(sim, 0, S_);
+            for (uint32_t r = 0; r < 2; r++) {
+                sim_return(sim, r);
+            }
+            sim_send(sim, 0, both, 1, 256);
+            sim_recv(sim, 1, both, 0, 256);
+            for (uint32_t r = 0; r < 2; r++) {
+                sim_sync(sim, r);
+            }
+            for (uint32_t r = 2; r < n; r++) {
+                sim_pass(sim, r, 21 * S_);
+            }
+            all_train(sim, w, 2);
+            expect_after(sim, "", NULL);
+            continue;
+        }
+        uint32_t alone[1] = {1};
+        (void)scene_creation(sim, alone, 1, 2);
+        sim->patience_ns = 20 * S_;
+        expect_after(sim, n == 2 ? "suspected init-missing 0" : "suspected init-missing -", NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +430,8 @@ int main(void)
         cmocka_unit_test(test_gathered_predictions_of_other_lengths),
         cmocka_unit_test(test_messages_in_batches_around_a_ring),
         cmocka_unit_test(test_graphs_that_are_replayed),
+        cmocka_unit_test(test_rank_0_saves_when_the_others_have_gone),
+        cmocka_unit_test(test_stages_that_meet_with_their_first_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
