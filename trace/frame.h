@@ -184,6 +184,9 @@ enum roll_excerpt_scope {
 #define ROLL_EXCERPT_SHORT                                                                                             \
     8u /* with ALL: of what was wanted something is not in the ring any more, or above `most`                          \
         */
+#define ROLL_EXCERPT_PASSED                                                                                            \
+    16u /* with CUT, of ROLL_EXCERPT_NARROW: all that was wanted has been sent, because the rank has made a call       \
+         behind it on each of these communicators; without it the rank was cut before, or its agent is an older one */
 #define ROLL_EXCERPT_QUIET                                                                                             \
     8u /* with ALL: from this bit on, for how many tenths of a second the rank has written nothing */
 #define ROLL_EXCERPT_QUIET_MOST 0xffffffu

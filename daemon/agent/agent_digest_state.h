@@ -96,8 +96,9 @@ int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, co
                            uint64_t *seq);
 /* The number of its first record. */
 uint64_t roll_agent_narrow_first(const struct folded *f);
-/* The rank has passed all that is wanted, or so many of the records were written later than the excerpt began: no more
- * of it is sent. */
+/* The rank has made calls behind all that is wanted, and these have been sent. */
+bool roll_agent_narrow_has_passed(const struct folded *f);
+/* That is so, or so many of the records were written later than the excerpt began: no more of it is sent. */
 bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow);
 
 /* agent_excerpt.c */

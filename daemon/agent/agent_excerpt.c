@@ -221,7 +221,8 @@ static uint32_t quiet_flags(const struct folded *f, uint64_t now)
 /* As much as was wanted has been sent: the reader is not needed any more. */
 static int cut(struct roll_agent_digests *d, struct folded *f)
 {
-    int err = send_mark(d, f, NULL, ROLL_EXCERPT_CUT);
+    uint32_t passed = f->narrow && roll_agent_narrow_has_passed(f) ? ROLL_EXCERPT_PASSED : 0;
+    int err = send_mark(d, f, NULL, ROLL_EXCERPT_CUT | passed);
     if (!err) {
         f->cut = true;
         roll_agent_ring_destroy(&f->copy);

@@ -159,14 +159,19 @@ uint64_t roll_agent_narrow_first(const struct folded *f)
     return f->narrow->base;
 }
 
-bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow)
+bool roll_agent_narrow_has_passed(const struct folded *f)
 {
     const struct narrow *w = f->narrow;
     bool passed = w->onlys > 0;
     for (size_t i = 0; i < w->onlys && passed; i++) {
         passed = w->only[i].passed;
     }
-    return passed || w->followed >= follow;
+    return passed;
+}
+
+bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow)
+{
+    return roll_agent_narrow_has_passed(f) || f->narrow->followed >= follow;
 }
 
 /* The number under which this record was sent; UINT64_MAX: it was not. */

@@ -8,6 +8,9 @@
 
 #include <jansson.h>
 
+/* What a root's answer to "status" is, and what consoles and reports make after it: docs/FRAME.md. */
+#define ROLL_STATUS_SCHEMA "rollcall.status/2"
+
 /* A set of ranks as an array of numbers, returned owned; NULL when out of memory. */
 json_t *roll_ranks_to_json(const struct roll_rankset *set);
 

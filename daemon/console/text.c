@@ -324,3 +324,13 @@ int64_t roll_json_int(const json_t *object, const char *key, int64_t otherwise)
     const json_t *value = json_object_get(object, key);
     return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
+
+const char *roll_row_awaits(const json_t *row, const char *otherwise)
+{
+    return roll_json_text(row, "waits_for", roll_json_text(row, "awaits", otherwise));
+}
+
+int64_t roll_row_pending(const json_t *row)
+{
+    return roll_json_int(row, "pending", roll_json_int(row, "waits_for", 0));
+}

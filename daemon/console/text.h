@@ -82,5 +82,9 @@ int roll_json_line(const json_t *object, FILE *out);
 /* Members of an object with a default, for data that came from elsewhere; strings are borrowed from the object. */
 const char *roll_json_text(const json_t *object, const char *key, const char *otherwise);
 int64_t roll_json_int(const json_t *object, const char *key, int64_t otherwise);
+/* For which ranks a row of a status waits, folded; and how many operations it has issued that are incomplete. Also of
+ * rows of older roots, in which these members have other names (docs/FRAME.md, rollcall.status/1). */
+const char *roll_row_awaits(const json_t *row, const char *otherwise);
+int64_t roll_row_pending(const json_t *row);
 
 #endif

@@ -24,7 +24,7 @@
 
 /* What a listener is told of its run, each by itself, and only when it has changed. */
 enum roll_page_part {
-    ROLL_PAGE_STATUS,   /* rollcall.status/1 */
+    ROLL_PAGE_STATUS,   /* rollcall.status/2 */
     ROLL_PAGE_PLACES,   /* the order of ranks in the field, by nodes */
     ROLL_PAGE_FIELD,    /* how each rank stands: one letter each */
     ROLL_PAGE_FINDINGS, /* the findings in short */

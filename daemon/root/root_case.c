@@ -45,7 +45,7 @@ static void end_case(struct roll_run *run)
     roll_feed_destroy(&d->feed);
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
-        d->stalls_there = d->comes = false;
+        d->stalls_there = d->comes = d->partly = false;
     d->number = d->named_keys = 0;
 }
 
@@ -298,10 +298,11 @@ int roll_case_process(struct roll_run *run, const struct roll_frame *frame)
     return early ? 0 : roll_feed_frame(run->digested->feed, frame);
 }
 
-/* No more comes of this ring, or is kept. */
-static void cut_ring(struct roll_run *run, struct digested_ring *r)
+/* No more comes of this ring, or is kept. whole: all that was asked of it has come. */
+static void cut_ring(struct roll_run *run, struct digested_ring *r, bool whole)
 {
     r->cut = true;
+    run->digested->partly = run->digested->partly || !whole;
     if (run->digested->fed) {
         leave_aside(run, r);
     }
@@ -311,13 +312,13 @@ static int stage(struct roll_run *run, struct digested_ring *r, const void *raw,
 {
     struct roll_digested *d = run->digested;
     if (d->stage_bytes + bytes > STAGE_MOST) {
-        cut_ring(run, r);
+        cut_ring(run, r, false);
         return ROLL_E_LIMIT;
     }
     int err = ROLL_GROW(d->stage, d->stage_room, d->staged + 1);
     uint8_t *copy = err ? NULL : malloc(bytes);
     if (!copy) {
-        cut_ring(run, r);
+        cut_ring(run, r, false);
         return ROLL_E_NOMEM;
     }
     memcpy(copy, raw, bytes);
@@ -358,7 +359,7 @@ static void take_mark(struct roll_run *run, struct digested_ring *r, const struc
     }
     r->lacks = r->lacks || (flags & ROLL_EXCERPT_SHORT) != 0;
     if ((flags & ROLL_EXCERPT_CUT) != 0 && r->begun) {
-        cut_ring(run, r);
+        cut_ring(run, r, (flags & ROLL_EXCERPT_PASSED) != 0);
     }
 }
 

@@ -66,6 +66,7 @@ void roll_digested_destroy(struct roll_digested **pointer)
     roll_digest_fini(&d->came);
     roll_digest_fini(&d->hints);
     roll_digest_fini(&d->late);
+    roll_digest_fini(&d->covered);
     roll_map_fini(&d->past);
     free(d->ring);
     roll_map_fini(&d->ring_at);

@@ -65,12 +65,14 @@ struct roll_digested {
     struct roll_digest
         late;         /* hints that came while a case was open, and that it may not see; of each kind the newest */
     uint64_t late_ns; /* when the first of them came */
-    size_t asked;     /* so many of `hints`, the first, are what the open case was opened for */
-    bool late_urgent, unseen; /* one of them is of a wrong call; and a rank of the case has been cut */
-    bool elsewhere;           /* a wrong call is hinted at of which the open case has no records */
-    bool hasty;               /* the open case is about a wrong call */
-    bool fresh;               /* a wrong call that waits is on a communicator that none of the last cases was about: */
-    struct roll_map past;     /* these communicators' keys */
+    struct roll_digest covered; /* likewise hints whose calls the open case has asked for: some members may be cut
+                                   before these */
+    size_t asked;               /* so many of `hints`, the first, are what the open case was opened for */
+    bool late_urgent, unseen;   /* one of them is of a wrong call; and a rank of the case has been cut */
+    bool elsewhere;             /* a wrong call is hinted at of which the open case has no records */
+    bool hasty;                 /* the open case is about a wrong call */
+    bool fresh;           /* a wrong call that waits is on a communicator that none of the last cases was about: */
+    struct roll_map past; /* these communicators' keys */
     uint32_t pasts;
     uint64_t stilled_ns; /* the open case is begun anew because the job stands now so long after it, at the earliest */
     uint64_t redo_ns; /* the open case is begun anew because of ranks that were cut so long after it, at the earliest */
@@ -112,6 +114,7 @@ struct roll_digested {
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
     bool stood;           /* it was looked whether the ranks that were asked stand, and nothing is said */
     bool unjudged;        /* it was said what could not be judged */
+    bool partly;          /* a ring of it was cut before all that was asked of it had come */
     bool comes;           /* rings were announced since it is judged, of which nothing has come yet */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;

@@ -86,29 +86,61 @@ static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
     return differs || messages || observed || (others && d->scoped);
 }
 
-/* Of each communicator and kind the newest, which alone nobody has looked at; of messages all. */
-static void note_late(struct roll_digested *d, const struct roll_digest_hint *h)
+/* Into d->late or d->covered: of each communicator and kind the newest, which alone nobody has looked at; of messages
+ * all. */
+static void note_late(struct roll_digest *late, const struct roll_digest_hint *h)
 {
-    for (size_t k = 0; k < d->late.hints; k++) {
-        struct roll_digest_hint *l = &d->late.hint[k];
+    for (size_t k = 0; k < late->hints; k++) {
+        struct roll_digest_hint *l = &late->hint[k];
         if (l->key == h->key && l->why == h->why) {
             bool sooner = h->why == ROLL_HINT_STANDS || h->seq < l->seq;
             l->seq = h->why == ROLL_HINT_MESSAGES ? l->seq | h->seq : sooner ? h->seq : l->seq;
             return;
         }
     }
-    if (d->late.hints < HINTS) {
-        roll_digest_add_hint(&d->late, h->key, (enum roll_digest_why)h->why, h->seq);
+    if (late->hints < HINTS) {
+        roll_digest_add_hint(late, h->key, (enum roll_digest_why)h->why, h->seq);
     }
 }
 
-/* The open case has been sent the calls on some communicators alone, and a wrong one among those that this hint is
- * about would be there: also of members that were cut, which is behind these calls. */
+/* The open case has asked for the calls on some communicators alone, and a wrong one among those that this hint is
+ * about will be there: also of members that are cut behind these calls (ROLL_EXCERPT_PASSED). Of those that are cut
+ * before (d->partly) it will not. */
 static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->asked, h->key);
     return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low &&
            (uint64_t)h->seq + ROLL_DIGEST_WINDOW <= w.high;
+}
+
+/* The open case has told of calls that differ there. */
+static bool is_told(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    bool told = false;
+    for (uint32_t i = 0; i < d->named_keys && h->why == ROLL_HINT_DIFFERS && !told; i++) {
+        told = d->named_key[i] == h->key;
+    }
+    return told;
+}
+
+/*
+ * A member was cut before it had sent all that was asked of it: where calls are wanted of several communicators, or of
+ * places far apart, as many of them as may follow come before the last. What was counted as covered may be behind
+ * these, and so may be what the case was opened for and has not told of.
+ */
+static void leave_uncovered(struct roll_digested *d)
+{
+    for (size_t i = 0; i < d->covered.hints; i++) {
+        note_late(&d->late, &d->covered.hint[i]);
+    }
+    bool left = d->covered.hints > 0;
+    d->late_urgent = d->late_urgent || left;
+    roll_digest_clear(&d->covered);
+    for (size_t i = 0; d->named && i < d->asked && i < d->hints.hints && !left; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        left = h->why == ROLL_HINT_DIFFERS && !is_told(d, h);
+    }
+    d->unseen = d->unseen || left;
 }
 
 /*
@@ -118,6 +150,9 @@ static bool is_covered(const struct roll_digested *d, const struct roll_digest_h
 static void note_open(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
 {
     bool cut = (up->hints > 0 || d->late.hints > 0) && any_cut(d);
+    if (d->narrow && d->partly) {
+        leave_uncovered(d);
+    }
     if (!cut && d->late.hints > 0 && now - d->late_ns > SEEN_NS) {
         roll_digest_clear(&d->late);
         d->late_urgent = false;
@@ -125,8 +160,10 @@ static void note_open(struct roll_digested *d, const struct roll_digest *up, uin
     d->late_ns = d->late.hints > 0 ? d->late_ns : now;
     for (size_t i = 0; i < up->hints; i++) {
         const struct roll_digest_hint *h = &up->hint[i];
-        if (!is_covered(d, h)) {
-            note_late(d, h);
+        if (is_covered(d, h) && !d->partly) {
+            note_late(&d->covered, h);
+        } else {
+            note_late(&d->late, h);
             d->late_urgent = d->late_urgent || roll_hint_is_urgent(h);
             d->unseen = d->unseen || (d->narrow && h->why == ROLL_HINT_DIFFERS);
         }
@@ -169,16 +206,6 @@ static bool is_late(const struct roll_digested *d, const struct roll_digest_hint
         late = d->late.hint[k].key == h->key && d->late.hint[k].why == h->why;
     }
     return late;
-}
-
-/* The open case has told of calls that differ there. */
-static bool is_told(const struct roll_digested *d, const struct roll_digest_hint *h)
-{
-    bool told = false;
-    for (uint32_t i = 0; i < d->named_keys && h->why == ROLL_HINT_DIFFERS && !told; i++) {
-        told = d->named_key[i] == h->key;
-    }
-    return told;
 }
 
 bool roll_hints_redo(struct roll_digested *d, uint64_t now)
@@ -232,6 +259,7 @@ void roll_hints_open(struct roll_digested *d)
     d->hasty = d->urgent || d->elsewhere || d->unseen;
     d->pending = d->urgent = d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
     roll_digest_clear(&d->late);
+    roll_digest_clear(&d->covered);
 }
 
 void roll_hints_close(struct roll_digested *d, uint64_t now)
@@ -264,6 +292,7 @@ void roll_hints_close(struct roll_digested *d, uint64_t now)
     d->urgent = late && d->late_urgent;
     d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
     roll_digest_clear(&d->late);
+    roll_digest_clear(&d->covered);
     d->due_ns = now;
     d->still_key = 0;
 }

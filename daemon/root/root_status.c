@@ -1,5 +1,5 @@
 /*
- * root_status.c: the answer to "status" (rollcall.status/1): what `rollcall top` shows.
+ * root_status.c: the answer to "status" (ROLL_STATUS_SCHEMA): what `rollcall top` shows.
  */
 #include "daemon/root/root_state.h"
 
@@ -403,7 +403,7 @@ json_t *roll_status_json(roll_root_t *root, struct roll_run *run, size_t rows)
     roll_comms_json(run, &families, rows, &comms, &folded);
     json_t *about = json_pack("{s:s,s:i,s:s}", "job", run->job, "restart", (int)run->restart, "policy",
                               roll_policy_name(run->policy));
-    json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", about,
+    json_t *status = json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:o}", "schema", ROLL_STATUS_SCHEMA, "run", about,
                                "summary", roll_summary_json(run), "ranks", folds ? json_array() : ranks_json(root, run),
                                "comms", comms, "agents", agents, "remedies", roll_remedy_state(run), "losses",
                                roll_losses_json(run), "time_ns", (json_int_t)roll_real_ns(), "families", folded);

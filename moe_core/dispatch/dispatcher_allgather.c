@@ -20,9 +20,10 @@
  * The tail of the routing map is one int64: the remedies that the rank proposes. A separate collective for the remedies
  * was rejected: the sequence must stay AllGather, AllGather, AllGather, ReduceScatter. PAD is in force in the same
  * forward: a rank without rows sees from the map that it has none, and makes itself a zero row. UNEVEN and BOUND change
- * the size of the exchange that agrees on them, so they are in force in the next forward. For the first forward they
- * are agreed on when the dispatcher is made, in the exchange of the group's buffer (ep_buffer.h), of which this kind
- * wants no byte.
+ * the size of the exchange that agrees on them, so they are in force in the next forward, and pad the routing map
+ * before anybody knows whether ranks have different T; the map says so, and what follows is padded by that. For the
+ * first forward they are agreed on when the dispatcher is made, in the exchange of the group's buffer (ep_buffer.h), of
+ * which this kind wants no byte.
  */
 #include "moe_core/dispatch/dispatcher_allgather.h"
 

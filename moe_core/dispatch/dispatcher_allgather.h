@@ -17,12 +17,13 @@ struct allgather {
     moe_ep_buffer_t *first;        /* the group's exchange, for the first agreement; NULL: `uneven` is configured */
     uint32_t agreed;               /* the remedies agreed in the previous exchange, then those of this one */
     int64_t most, padded;          /* the largest possible T_pad; T_pad of this forward */
+    int64_t mapped;                /* T_pad of the routing maps: a remedy pads them before anybody knows all T */
     int64_t numbers;               /* int64 numbers per rank in `counts` */
     bool no_unpermute, no_input;   /* legacy behaviours of this forward */
     int64_t *counts, *host_counts; /* device and pinned [ranks, numbers]: dispatcher_flex's layout of a routing map */
     int64_t *host_mask, *host_m;   /* pinned [1], [local] */
     moe_row_map_t *map;            /* from the tokens of all ranks to this rank's rows */
-    moe_ep_buffer_t *area;         /* holds the routing maps: [T_pad E + 8] of this rank, and of every rank */
+    moe_ep_buffer_t *area;         /* holds the routing maps: [mapped E + 8] of this rank, and of every rank */
     /* What the pool gives, while it holds something. */
     float *own_probs, *all_probs; /* [T_pad,E] of this rank, and of every rank; their gradients in backward */
     uint8_t *map_here;            /* [T_pad x ranks, local]: the columns of this rank's experts */

@@ -5,6 +5,10 @@
  * they are exchanged: so a rank without memory can take part and say so in its tail, and no rank gathers probabilities
  * before it has read all tails. Waiting behind both gathers would keep the host back less, and leave that rank's peers
  * in the second one.
+ *
+ * The tails say how many tokens each rank has. Where a remedy pads, which has to be in force before that is known, the
+ * maps alone are padded to the bound; all that is larger is padded by what was told, and not at all where all ranks
+ * have the same.
  */
 #include "moe_core/dispatch/dispatcher_allgather.h"
 
@@ -24,7 +28,7 @@ static uint8_t *own_map(const moe_dispatcher_t *d)
 
 static uint8_t *all_maps(const moe_dispatcher_t *d)
 {
-    return own_map(d) + moe_ep_buffer_aligned(map_bytes(d, moe_allgather_of(d)->padded));
+    return own_map(d) + moe_ep_buffer_aligned(map_bytes(d, moe_allgather_of(d)->mapped));
 }
 
 size_t moe_allgather_area_bytes(const moe_dispatcher_t *d)
@@ -75,11 +79,11 @@ static int gather_map(moe_dispatcher_t *d, uint32_t word)
 {
     struct allgather *s = moe_allgather_of(d);
     bool declines = (word & MOE_DECLINED) != 0;
-    int64_t experts = d->config.experts, bytes = s->padded * experts;
+    int64_t experts = d->config.experts, bytes = s->mapped * experts;
     const struct moe_ops *ops = moe_device_ops(d->device);
     struct moe_flex_layout own = {.blocks = 1,
                                   .tokens = d->routing.tokens,
-                                  .padded = s->padded,
+                                  .padded = s->mapped,
                                   .experts = experts,
                                   .ranks = d->tp_ep.size,
                                   .etp = d->etp.size,
@@ -90,12 +94,12 @@ static int gather_map(moe_dispatcher_t *d, uint32_t word)
                                   .counts = s->counts};
     struct moe_flex_layout all = own;
     all.blocks = d->tp_ep.size;
-    all.tokens = s->padded;
+    all.tokens = s->mapped;
     all.mask_stride = bytes + (int64_t)sizeof(int64_t);
     all.index = NULL;
     all.map = NULL;
     all.mask = all_maps(d);
-    *s->host_mask = word;
+    *s->host_mask = moe_dispatcher_word(d, word);
     int rc = declines ? ops->zero(d->device, own_map(d), (size_t)bytes) : ops->flex_layout(d->device, &own);
     rc = rc ? rc : moe_device_copy(d->device, own_map(d) + bytes, s->host_mask, sizeof(*s->host_mask));
     struct moe_collective c = moe_allgather_over(d, "AllGather of the routing map", ncclUint8, all.mask_stride);
@@ -145,7 +149,7 @@ static int slice_here(moe_dispatcher_t *d)
 {
     struct allgather *s = moe_allgather_of(d);
     size_t experts = (size_t)d->config.experts, local = (size_t)d->local, first = (size_t)d->ep.rank * local;
-    size_t stride = (size_t)s->padded * experts + sizeof(int64_t);
+    size_t stride = (size_t)s->mapped * experts + sizeof(int64_t);
     int rc = moe_dispatcher_take(d, (size_t)(s->padded * d->tp_ep.size) * local, &s->map_here);
     rc = rc ? rc : moe_allgather_take_probs(d, d->tp_ep.size, d->local, &s->probs_here);
     for (size_t r = 0; r < (size_t)d->tp_ep.size && rc == 0; r++) {
@@ -163,6 +167,7 @@ static void derive_plan(moe_dispatcher_t *d)
     struct moe_dispatch_plan *plan = &d->plan;
     int64_t align = d->config.row_multiple > 1 ? d->config.row_multiple : 1, rows = 0;
     s->agreed = moe_dispatcher_agreed(d, s->host_counts + s->numbers - 1, s->numbers);
+    s->padded = moe_dispatcher_evened(d, s->host_counts + s->numbers - 1, s->numbers, s->mapped);
     for (int64_t i = 0; i < d->local; i++) {
         s->host_m[i] = 0;
         for (int64_t r = 0; r < d->tp_ep.size; r++) {
@@ -202,7 +207,9 @@ static int pad_tokens(moe_dispatcher_t *d)
     if (padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);
     }
-    return moe_dispatcher_pad(d, s->uneven, padding, &s->padded);
+    int rc = moe_dispatcher_pad(d, s->uneven, padding, &s->padded);
+    s->mapped = s->padded;
+    return rc;
 }
 
 void moe_allgather_decline(moe_dispatcher_t *d)
@@ -236,11 +243,13 @@ int moe_allgather_prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agre
 {
     struct allgather *s = moe_allgather_of(d);
     int rc = exchange(d, proposed);
-    rc = rc ? rc : gather_probs(d);
+    if (rc == 0) { /* the numbers of tokens are known from here on */
+        derive_plan(d);
+        rc = gather_probs(d);
+    }
     if (rc != 0) {
         return rc;
     }
-    derive_plan(d);
     *agreed = s->agreed;
     decide_legacy(d);
     rc = moe_device_copy(d->device, d->m, s->host_m, (size_t)d->local * sizeof(int64_t));

@@ -225,7 +225,7 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t word)
     struct moe_flex *f = &s->flex;
     int64_t bytes = (int64_t)map_bytes(s, f->padded);
     struct moe_fill_counts mask = {
-        .count = 1, .value = word, .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
+        .count = 1, .value = moe_dispatcher_word(d, word), .to = (int64_t *)(void *)(s->map + f->padded * s->map_row)};
     struct moe_collective c = moe_dispatcher_collective(d, &d->tp_ep, "AllGather of routing maps", ncclUint8, bytes);
     struct moe_flex_layout layout = {.blocks = d->tp_ep.size,
                                      .tokens = f->padded,
@@ -321,6 +321,7 @@ static int read_counts(moe_dispatcher_t *d, struct hybridep *s, uint32_t *agreed
         return rc;
     }
     s->agreed = *agreed = moe_flex_agreed(d, f, s->host);
+    (void)moe_dispatcher_evened(d, s->host + f->numbers - 1, f->numbers, f->padded); /* the map alone is padded */
     return moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
 }
 
@@ -346,6 +347,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
     }
     s->proposed = proposed;
     if (has_budget(d)) {
+        moe_dispatcher_note_padding(d); /* no host reads the numbers of tokens of this forward */
         *agreed = s->agreed;
         rc = reserve(d, s, capturing);
     } else {

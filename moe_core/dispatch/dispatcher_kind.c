@@ -140,10 +140,39 @@ enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed)
     if (!moe_dispatcher_again(d)) {
         d->padding = bound ? MOE_UNEVEN_BOUND : (agreed & MOE_REMEDY_UNEVEN) != 0 ? MOE_UNEVEN_MAX : MOE_UNEVEN_NONE;
     }
-    d->plan.remedied |= d->padding == MOE_UNEVEN_BOUND ? MOE_REMEDY_BOUND
-                        : d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
-                                                       : 0;
     return d->padding;
+}
+
+void moe_dispatcher_note_padding(moe_dispatcher_t *d)
+{
+    bool remedy = d->config.uneven == MOE_UNEVEN_NONE;
+    d->plan.remedied |= remedy && d->padding == MOE_UNEVEN_BOUND ? MOE_REMEDY_BOUND
+                        : remedy && d->padding == MOE_UNEVEN_MAX ? MOE_REMEDY_UNEVEN
+                                                                 : 0;
+}
+
+int64_t moe_dispatcher_word(const moe_dispatcher_t *d, uint32_t word)
+{
+    return d->routing.tokens << MOE_WORD_TOKENS_SHIFT | (int64_t)word;
+}
+
+int64_t moe_dispatcher_evened(moe_dispatcher_t *d, const int64_t *words, int64_t stride, int64_t padded)
+{
+    int64_t least = INT64_MAX, most = 0;
+    for (int32_t r = 0; r < d->tp_ep.size; r++) {
+        int64_t tokens = words[r * stride] >> MOE_WORD_TOKENS_SHIFT;
+        least = tokens < least ? tokens : least;
+        most = tokens > most ? tokens : most;
+    }
+    if (d->config.uneven != MOE_UNEVEN_NONE || d->padding == MOE_UNEVEN_NONE) {
+        return padded;
+    }
+    if (least == most) {
+        return most;
+    }
+    moe_dispatcher_note_padding(d);
+    int64_t enough = moe_uneven_round(most);
+    return enough < padded ? enough : padded;
 }
 
 int moe_dispatcher_pad(const moe_dispatcher_t *d, struct moe_uneven_group *group, enum moe_uneven padding,

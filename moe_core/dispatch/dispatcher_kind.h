@@ -121,8 +121,9 @@ void moe_dispatcher_uniform(const moe_dispatcher_t *d, const struct moe_group *g
  */
 bool moe_dispatcher_cured(moe_dispatcher_t *d, uint32_t remedy);
 
-/* The word that travels with an exchange: proposals, above them the number of set_alike, then MOE_DECLINED. */
-enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE = 0x7fff, MOE_WORD_ALIKE_SHIFT = 16 };
+/* The word that travels with an exchange: proposals, above them the number of set_alike, then MOE_DECLINED; above these
+ * 32 bits another number: T, where numbers of tokens are padded. */
+enum { MOE_WORD_PROPOSED = 0xffff, MOE_WORD_ALIKE = 0x7fff, MOE_WORD_ALIKE_SHIFT = 16, MOE_WORD_TOKENS_SHIFT = 32 };
 /*
  * Reads the words of all ranks, `stride` numbers apart: returns the bitwise AND of the proposals, and notes the first
  * rank whose `alike` differs from that of rank 0.
@@ -132,11 +133,22 @@ uint32_t moe_dispatcher_agreed(moe_dispatcher_t *d, const int64_t *words, int64_
 /* Whether this is a recomputed forward. */
 bool moe_dispatcher_again(const moe_dispatcher_t *d);
 /*
- * How this forward pads different numbers of tokens: as configured, or else as `agreed` in the previous exchange, which
- * the plan notes as a cure. A recomputed forward pads as the first one did, whatever the exchange of that one agreed,
+ * How this forward pads different numbers of tokens: as configured, or else as `agreed` in the previous exchange. A
+ * recomputed forward pads as the first one did, whatever the exchange of that one agreed,
  * because backward works on what the recomputed forward makes.
  */
 enum moe_uneven moe_dispatcher_padding(moe_dispatcher_t *d, uint32_t agreed);
+/* The word of this rank with its T. */
+int64_t moe_dispatcher_word(const moe_dispatcher_t *d, uint32_t word);
+/*
+ * Reads the T of all ranks from their words, `stride` numbers apart, which came in an exchange that was padded to
+ * `padded`. Returns what is enough for the collectives behind it, the same on all ranks: where a remedy has padded, T
+ * itself if all have the same, else the largest one rounded up. The plan notes the remedy as a cure in the latter case
+ * alone: it has to be in force before anybody knows whether the numbers differ.
+ */
+int64_t moe_dispatcher_evened(moe_dispatcher_t *d, const int64_t *words, int64_t stride, int64_t padded);
+/* The plan notes the padding by a remedy as a cure: where no host reads the words. */
+void moe_dispatcher_note_padding(moe_dispatcher_t *d);
 /* Finds T_pad of this forward, padded as moe_dispatcher_padding says. */
 int moe_dispatcher_pad(const moe_dispatcher_t *d, struct moe_uneven_group *group, enum moe_uneven padding,
                        int64_t *padded);

@@ -2,10 +2,12 @@
  * watchdog.c: ends the process with status 3 when the job has made no progress for the timeout.
  *
  * The timeout counts from the time at which the job itself begins to work: on a machine that is busy with other things
- * processes take long to start, and the first step waits for the last of them. Until the first step is done, the limit
- * is at least START_S. From then on the limit follows the measured pace: a step that takes PACE times as long as any
- * step before it, and twice as long as the whole start, stands still; a step that takes longer than the timeout may
- * merely be slow.
+ * processes take long to start, and each waits for the last of them. Until they have met, the limit is at least
+ * START_S. From then on the limit follows the measured pace: the first step stands still when it takes PACE times as
+ * long as the start, or START_S; a later one when it takes PACE times as long as any before it, and twice as long as
+ * the start with the first step. A step that takes longer than the timeout may merely be slow. To wait for START_S in
+ * the first step as well was rejected: a rank whose peers have failed there stood for two minutes, whatever the
+ * timeout.
  *
  * The watchdog is a thread of its own, because the main thread is the one that is stuck (in cudaStreamSynchronize). Its
  * message says what the messages of frameworks say: which step, and how long; not which rank is to blame or why. An
@@ -31,7 +33,7 @@ static struct {
     uint32_t timeout_s, step;
     const char *what;
     struct timespec begin, deadline; /* of the present step or start */
-    double start_s, longest_s;       /* time of the start with the first step; of the longest step after it */
+    double start_s, longest_s;       /* time of the start, then with the first step; of the longest step after it */
     uint32_t limit_s, moves;
     bool stop, running;
 } watchdog = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -46,12 +48,20 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+uint32_t watchdog_limit_s(uint32_t timeout_s, uint32_t moves, double start_s, double longest_s)
+{
+    uint32_t first = PACE * whole(start_s), later = larger(whole(PACE * longest_s), whole(2 * start_s));
+    uint32_t pace = moves == 0 || (moves < FIRST_DONE && first > START_S) ? START_S
+                    : moves < FIRST_DONE                                  ? first
+                                                                          : later;
+    return larger(timeout_s, pace);
+}
+
 /* Sets the deadline of the present step. The caller holds the lock once the thread runs. */
 static void set_deadline(void)
 {
     clock_gettime(CLOCK_MONOTONIC, &watchdog.begin);
-    uint32_t pace = larger(whole(PACE * watchdog.longest_s), whole(2 * watchdog.start_s));
-    watchdog.limit_s = larger(watchdog.timeout_s, watchdog.moves < FIRST_DONE ? START_S : pace);
+    watchdog.limit_s = watchdog_limit_s(watchdog.timeout_s, watchdog.moves, watchdog.start_s, watchdog.longest_s);
     watchdog.deadline = watchdog.begin;
     watchdog.deadline.tv_sec += watchdog.limit_s;
 }
@@ -113,8 +123,8 @@ void watchdog_progress(const char *what, uint32_t step)
     watchdog.step = step;
     measure();
     set_deadline();
-    if (watchdog.moves == FIRST_DONE) {
-        pthread_cond_signal(&watchdog.moved); /* the only time that a limit becomes shorter than the one it waits for */
+    if (watchdog.moves <= FIRST_DONE) {
+        pthread_cond_signal(&watchdog.moved); /* only then a limit may be shorter than the one that is waited for */
     }
     pthread_mutex_unlock(&watchdog.lock);
 }

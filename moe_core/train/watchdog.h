@@ -7,11 +7,17 @@
 
 #include <stdint.h>
 
-#define WATCHDOG_START_S 120 /* what the start and the first step may take at least */
+#define WATCHDOG_START_S 120 /* what the start may take at least */
 
 /*
- * Starts the thread, once per process. The timeout counts from the end of the first step; before that, and where steps
- * are slow, the limit is longer (watchdog.c). Returns 0 or -1.
+ * For how many seconds the job may stand still. moves: how often it has moved, 0 while it starts, 1 in its first step;
+ * start_s: what the start took, and with the first step when that is over; longest_s: the longest later step. Pure.
+ */
+uint32_t watchdog_limit_s(uint32_t timeout_s, uint32_t moves, double start_s, double longest_s);
+
+/*
+ * Starts the thread, once per process. Where the start or steps are slow the limit is longer than the timeout
+ * (watchdog_limit_s). Returns 0 or -1.
  */
 int watchdog_start(int32_t rank, uint32_t timeout_s);
 

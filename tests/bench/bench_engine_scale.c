@@ -15,7 +15,7 @@
  *
  * Then, for each size of job, one rank stands: the others make a few hundred calls more, and then only time passes, 10
  * ms with each tick. The engine has to tell of it as soon as its patience is over, for little of a processor until then
- * and afterwards.
+ * and afterwards. The same where all ranks but one were refused a call.
  */
 #include "daemon/engine/engine.h"
 #include "tests/bench/bench.h"
@@ -349,6 +349,51 @@ static struct result measure_wrong(const struct shape *shape, const struct progr
     return out;
 }
 
+/* NCCL refuses one call of all ranks on all of them but the first, which waits in it; then only time passes, and they
+ * end one after the other within a second. One error, which is told some times at most. */
+static struct result measure_refused(const struct shape *shape, const struct program *p)
+{
+    enum { MOST = 6, BAD_ARGUMENT = 4, ENDS = 100 }; /* so many ticks long some ranks end in each */
+    struct roll_engine_config config = {.stall_ns = 0};
+    struct result out = {.right = true};
+    uint64_t before = peak_bytes(), now = 1000000000u;
+    uint32_t last = p->calls - 1, said = 0;
+    roll_engine_t *e = roll_engine_new(&config);
+    if (!e || open_ranks(e, shape->ranks) != 0) {
+        return out;
+    }
+    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+        struct roll_record wait = p->rec[last], call = p->rec[last - 1];
+        call.result = rank == 0 ? 0 : BAD_ARGUMENT;
+        wait.seal = roll_seal(last, ROLL_STATE_ENTERED);
+        (void)roll_engine_feed(e, rank, p->rec, last - 1);
+        (void)roll_engine_feed(e, rank, &call, 1);
+        (void)roll_engine_feed(e, rank, &wait, rank == 0);
+        out.records += last + (rank == 0);
+    }
+    bool all = false;
+    for (uint32_t i = 0; i < STAND_TICKS; i++) {
+        uint32_t begins = STAND_TICKS / 2, first = 1 + i - begins;
+        for (uint32_t rank = first; i >= begins && i < begins + ENDS && rank < shape->ranks; rank += ENDS) {
+            (void)roll_engine_process(e, rank, ROLL_PROC_FINISHED, 1 << 8);
+        }
+        uint64_t begin = spent_ns();
+        (void)roll_engine_tick(e, now += STAND_TICK);
+        uint64_t spent = spent_ns() - begin;
+        out.most_ns = spent > out.most_ns ? spent : out.most_ns;
+        out.spent_ns += spent;
+        for (const struct roll_verdict *v; (v = roll_engine_next(e));) {
+            all = roll_rankset_count(&v->culprits) == shape->ranks - 1 && v->certainty == ROLL_PROVEN;
+            out.told_ns = out.told_ns == 0 ? now : out.told_ns;
+            out.right = out.right && v->code == ROLL_VERDICT_CALL_REFUSED && ++said <= MOST;
+        }
+    }
+    out.right = out.right && all;
+    out.peak_bytes = peak_bytes() - before;
+    roll_engine_destroy(&e);
+    return out;
+}
+
 /* Measures in a process of its own. */
 static int measure_apart(const struct shape *shape, const struct program *p, struct result *out,
                          struct result (*measure)(const struct shape *, const struct program *))
@@ -429,6 +474,29 @@ static int wrong(uint32_t ranks, json_t *figures, FILE *table)
                                                     (double)healthy.spent_ns / 1e9, "more_s", more));
 }
 
+static int refused(uint32_t ranks, json_t *figures, FILE *table)
+{
+    struct shape shape = {ranks, 0};
+    struct program p;
+    struct result r;
+    char what[80], measured[96];
+    int rc = program_make(&p, STEPS * STEP_CALLS, UINT32_MAX);
+    rc = rc == 0 ? measure_apart(&shape, &p, &r, measure_refused) : rc;
+    program_free(&p);
+    if (rc != 0) {
+        fprintf(stderr, "roll_bench: out of memory, or the engine did not accuse all ranks that were refused, in a few "
+                        "verdicts and nothing else\n");
+        return -1;
+    }
+    snprintf(what, sizeof(what), "%u ranks, all but one refused", ranks);
+    snprintf(measured, sizeof(measured), "%.1f %% of a core in 10 s, a tick %.0f ms at most",
+             (double)r.spent_ns / ((double)STAND_TICK * STAND_TICKS) * 100, (double)r.most_ns / 1e6);
+    roll_bench_line(table, what, measured, "");
+    fflush(table);
+    return json_array_append_new(figures, json_pack("{s:i,s:f,s:f}", "ranks", (int)ranks, "spent_s",
+                                                    (double)r.spent_ns / 1e9, "most_ms", (double)r.most_ns / 1e6));
+}
+
 int roll_bench_engine_scale(json_t *out, FILE *table)
 {
     json_t *figures = json_array();
@@ -478,6 +546,14 @@ int roll_bench_engine_scale(json_t *out, FILE *table)
     json_object_set_new(out, "engine_scale_wrong", wrongs);
     for (size_t i = 0; i < KINDS(ranks_of); i++) {
         if ((!only || strtoul(only, NULL, 10) == ranks_of[i]) && wrong(ranks_of[i], wrongs, table) != 0) {
+            json_decref(figures);
+            return -1;
+        }
+    }
+    json_t *errors = json_array();
+    json_object_set_new(out, "engine_scale_refused", errors);
+    for (size_t i = 0; i < KINDS(ranks_of); i++) {
+        if ((!only || strtoul(only, NULL, 10) == ranks_of[i]) && refused(ranks_of[i], errors, table) != 0) {
             json_decref(figures);
             return -1;
         }

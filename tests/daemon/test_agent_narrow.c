@@ -285,10 +285,12 @@ static void test_a_rank_that_is_behind_comes_to_the_place(void **state)
     expect(0, ALL, 1, ROUNDS + 16);
     expect(5, ALL + 5, 1, ROUNDS + 21);
     assert_false(roll_agent_narrow_is_full(&f, 7));
-    assert_true(roll_agent_narrow_is_full(&f, 6)); /* as many as may follow */
+    assert_true(roll_agent_narrow_is_full(&f, 6));  /* as many as may follow, */
+    assert_false(roll_agent_narrow_has_passed(&f)); /* and calls that are wanted may be behind these */
     assert_int_equal(give(ROLL_FRAME_RECORDS, ALL + 22 * ROUND, ALL + 23 * ROUND), 0);
     assert_int_equal(sent.frames, 1);
     assert_true(roll_agent_narrow_is_full(&f, 7));
+    assert_true(roll_agent_narrow_has_passed(&f));
 }
 
 /* A ring in which there is nothing yet: what stands before number 0 would be passed over by the root. */

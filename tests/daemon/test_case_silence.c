@@ -57,6 +57,9 @@ static const struct row {
     {"it has gone on", ROLL_EXCERPT_ALL | 40u << ROLL_EXCERPT_QUIET, 0, true, true, 0, 0},
     {"it was starved", ROLL_EXCERPT_ALL | 40u << ROLL_EXCERPT_QUIET, 300, false, false, 0, 4 * S},
     {"nothing is wanted of it", ROLL_EXCERPT_ASIDE, 0, false, false, 0, 0},
+    {"it was cut", ROLL_EXCERPT_ALL | ROLL_EXCERPT_CUT, 0, false, false, 0, 0},
+    {"it was cut behind all that is wanted", ROLL_EXCERPT_ALL | ROLL_EXCERPT_CUT | ROLL_EXCERPT_PASSED, 0, false, false,
+     0, 0},
 };
 
 static void say(struct roll_run *run,
@@ -115,6 +118,8 @@ static void check(const struct row *row)
         say(run, roll_case_frame, begins, rank.ring.header, ROLL_RING_HEADER_BYTES);
     }
     say(run, roll_case_frame, head, NULL, 0);
+    bool cut = (row->flags & ROLL_EXCERPT_CUT) != 0, whole = (row->flags & ROLL_EXCERPT_PASSED) != 0;
+    assert_int_equal(run->digested->partly, cut && !whole);
     if (row->more) {
         struct roll_record rec = {.seal = roll_seal(0, ROLL_STATE_RETURNED), .op = ROLL_OP_ALLREDUCE};
         say(run, roll_case_frame, (struct roll_frame_head){.type = ROLL_FRAME_RECORDS, .stream = stream, .count = 1},

@@ -28,6 +28,7 @@ struct node {
     uint64_t now, seq, number;
     bool all;        /* the mark behind the excerpt has come, */
     uint32_t tenths; /* and says this */
+    uint32_t end;    /* flags of the mark that no more will be sent; 0: it has not come */
     uint64_t first;  /* where the excerpt begins, as its places say */
     uint64_t history;
     uint64_t polls,
@@ -42,6 +43,8 @@ static int take(void *ctx, struct roll_frame_head head, const void *payload, siz
         n->all = true;
         n->tenths = head.flags >> ROLL_EXCERPT_QUIET;
     }
+    bool ends = head.type == ROLL_FRAME_EXCERPT && bytes == 0 && (head.flags & ROLL_EXCERPT_CUT) != 0;
+    n->end = ends ? head.flags : n->end;
     n->first = head.type == ROLL_FRAME_PLACE ? head.first : n->first;
     bool records = head.type == ROLL_FRAME_RECORDS, updates = head.type == ROLL_FRAME_UPDATES;
     for (uint32_t i = 0; (records || updates) && i < head.count; i++) {
@@ -265,6 +268,38 @@ static void a_loop_of_polls_goes_on_in_an_excerpt(void **state)
     end(&n);
 }
 
+/* Of calls on one communicator alone: whether a rank of which no more is sent was cut behind all that is wanted, or
+ * because so many have followed. */
+static void the_end_of_an_excerpt_says_whether_all_has_come(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t high;
+        uint64_t follow;
+        uint32_t end;
+    } rows[] = {{4, 512, ROLL_EXCERPT_CUT | ROLL_EXCERPT_PASSED}, {400, 3, ROLL_EXCERPT_CUT}, {400, 512, 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct node n;
+        begin(&n);
+        struct {
+            struct roll_frame_excerpt ask;
+            struct roll_frame_want want;
+        } payload = {{.history = 1, .follow = rows[i].follow, .wants = 1, .scope = ROLL_EXCERPT_NARROW},
+                     {.key = 7, .low = 1, .high = rows[i].high}};
+        uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(payload)];
+        struct roll_frame_head head = {
+            .type = ROLL_FRAME_EXCERPT, .stream = n.ring->map.header->epoch, .first = ++n.number};
+        struct roll_frame frame;
+        assert_true(roll_frame_make(&head, &payload, sizeof(payload), raw, sizeof(raw), &frame) > 0);
+        roll_agent_digests_ask(n.digests, &frame);
+        look(&n);
+        assert_int_equal(n.end, 0);
+        calls(&n, 6);
+        assert_int_equal(n.end, rows[i].end);
+        end(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_time_without_looks_is_not_counted),
         cmocka_unit_test(a_rank_that_waits_for_a_processor_does_not_stand),
         cmocka_unit_test(a_loop_of_polls_goes_on_in_an_excerpt),
+        cmocka_unit_test(the_end_of_an_excerpt_says_whether_all_has_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

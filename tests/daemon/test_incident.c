@@ -197,6 +197,13 @@ static void those_are_chosen_whom_the_findings_name(void **state)
 {
     (void)state;
     check_chosen("[]", "{\"summary\":{\"ranks\":3},\"ranks\":[{\"rank\":0},{\"rank\":1},{\"rank\":2}]}", 64, "0-2");
+    static const char *const waits[] = {"pending", "waits_for"}; /* the latter: of an older root */
+    for (size_t i = 0; i < 2; i++) {
+        char status[160];
+        snprintf(status, sizeof(status),
+                 "{\"summary\":{\"ranks\":3},\"ranks\":[{\"rank\":0},{\"rank\":1,\"%s\":2},{\"rank\":2}]}", waits[i]);
+        check_chosen("[]", status, 1, "1");
+    }
     static const char *const findings =
         "[{\"number\":1,\"certainty\":\"proven\",\"culprits\":[9000],\"waiting\":[1,2,3,4,5,6],"
         "\"evidence\":[{\"ranks\":[9000]},{\"ranks\":[1,2]}]},"

@@ -25,7 +25,7 @@ static void test_status_why_and_verdicts_are_told(void **state)
     roll_client_t *client = sick_job_begin(endpoint, &daemon, rank, NULL);
     assert_int_equal(harness_drained(client, "records"), 3 * 101);
     json_t *status = harness_ask(client, "{s:s,s:s}", "op", "status", "job", "job");
-    assert_string_equal(json_string_value(json_object_get(status, "schema")), "rollcall.status/1");
+    assert_string_equal(json_string_value(json_object_get(status, "schema")), "rollcall.status/2");
     assert_string_equal(json_string_value(json_object_get(json_object_get(status, "run"), "job")), "job");
     assert_int_equal(json_array_size(json_object_get(status, "ranks")), 3);
     assert_int_equal(json_array_size(json_object_get(status, "comms")), 1);

@@ -31,6 +31,7 @@ static int tear_down(void **state)
     roll_sum_destroy(&d->sum);
     roll_digest_fini(&d->hints);
     roll_digest_fini(&d->late);
+    roll_digest_fini(&d->covered);
     roll_digest_fini(&up);
     roll_map_fini(&d->past);
     free(d->ring);
@@ -260,6 +261,54 @@ static void test_a_narrow_case_sees_what_it_was_opened_for(void **state)
     assert_false(roll_case_is_hinted(d, A));
 }
 
+/* A member is cut before it has sent all that was asked of it: what counted as covered is looked at after all, and so
+ * is what the case was opened for, but for what it has told. */
+static void test_a_member_that_is_cut_too_soon_covers_nothing(void **state)
+{
+    (void)state;
+    uint64_t now = 10 * S;
+    d->ring = calloc(1, sizeof(*d->ring));
+    d->rings = 1;
+    d->scoped = d->narrow = true;
+    roll_digest_add_hint(&d->hints, B, ROLL_HINT_DIFFERS, 64);
+    open_about_a(now, 0);
+    hinted(A, ROLL_HINT_DIFFERS, now + 1);
+    assert_int_equal(d->late.hints, 0);
+    assert_int_equal(d->covered.hints, 1);
+    d->partly = d->ring[0].cut = true; /* heard of a moment later than the hint */
+    roll_digest_clear(&up);
+    roll_hints_note(d, &up, now + 2);
+    assert_int_equal(d->late.hints, 1);
+    assert_int_equal(d->covered.hints, 0);
+    assert_true(d->unseen && d->late_urgent);
+    hinted(B, ROLL_HINT_DIFFERS, now + 3);
+    assert_int_equal(d->late.hints, 2);
+
+    /* It has told of A: B is asked for again, and of A what was hinted at since. */
+    d->fed = d->named = true;
+    d->named_key[d->named_keys++] = A;
+    d->opened_ns = d->fed_ns = now;
+    assert_true(roll_hints_redo(d, now + S));
+    assert_true(roll_case_is_hinted(d, B));
+    assert_int_equal(d->hints.hints, 3);
+    roll_hints_open(d);
+    assert_int_equal(d->late.hints, 0);
+
+    /* All members pass what is wanted of them, and the case tells of all: nothing is left to look at. */
+    d->partly = d->ring[0].cut = false;
+    d->named_key[d->named_keys++] = B;
+    hinted(B, ROLL_HINT_DIFFERS, now + S + 1);
+    d->ring[0].cut = true;
+    roll_digest_clear(&up);
+    roll_hints_note(d, &up, now + S + 2);
+    assert_false(d->unseen);
+    assert_int_equal(d->late.hints, 0);
+    d->partly = true; /* here as well nothing but what was covered is left */
+    roll_hints_note(d, &up, now + S + 3);
+    assert_int_equal(d->late.hints, 1);
+    assert_true(d->unseen);
+}
+
 /* Member `child` of the two of a communicator has made so many calls. */
 static void has_made(uint64_t key, uint32_t child, uint32_t calls)
 {
@@ -307,6 +356,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_what_a_case_has_not_seen_waits_for_the_next, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_narrow_case_sees_what_it_was_opened_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_member_that_is_cut_too_soon_covers_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_who_stands_where_a_wrong_call_is_looked_at_is_looked_at_next, set_up,
                                         tear_down),
     };

@@ -104,6 +104,8 @@ static void keep(struct flex_rank *r)
     out->exact = plan->exact;
     out->empty_experts = plan->empty_experts;
     out->pad_rows = plan->padded;
+    out->sent = plan->sent;
+    out->remedied = plan->remedied;
     out->padded = moe_flex_padded(r->d);
     memcpy(out->m, moe_dispatcher_m(r->d), sizeof(out->m));
     for (int64_t i = 0; i < tokens * FLEX_H; i++) {

@@ -54,7 +54,8 @@ struct flex_result {
     _Atomic int done, ready; /* with everything; has a dispatcher */
     _Atomic size_t calls;    /* of all forwards and backward */
     int rc;
-    int64_t tokens, received, padded, empty_experts, pad_rows;
+    int64_t tokens, received, padded, empty_experts, pad_rows, sent;
+    uint32_t remedied; /* of the last forward */
     bool exact;
     uint32_t agreed[4];
     float y[FLEX_T * FLEX_H], dx[FLEX_T * FLEX_H], d_probs[FLEX_T * FLEX_E];

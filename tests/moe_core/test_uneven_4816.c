@@ -231,6 +231,40 @@ static void test_the_remedy_acts_from_the_next_forward_when_all_agree(void **sta
     }
 }
 
+/* A remedy that is on while all ranks have the same number of tokens has nothing to cure: it pads no row, waits for
+ * nothing more (BOUND), and is not reported as used. Where they differ it pads rows to the largest one. */
+static void test_a_remedy_that_is_on_for_nothing_pads_no_row(void **state)
+{
+    (void)state;
+    const uint32_t both = MOE_REMEDY_UNEVEN | MOE_REMEDY_BOUND;
+    static const enum moe_dispatcher_kind kinds[] = {MOE_DISPATCH_ALLGATHER, MOE_DISPATCH_HYBRIDEP};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 6; i++) {
+            const uint32_t bit = i % 3 == 0 ? 0 : i % 3 == 1 ? MOE_REMEDY_UNEVEN : MOE_REMEDY_BOUND;
+            const bool differ = i >= 3;
+            struct flex_case c = uneven(kinds[k], MOE_UNEVEN_NONE, 4, 0);
+            if (differ && bit == 0) {
+                continue; /* hangs */
+            }
+            c.first_tokens = 3;
+            c.forwards = 3;
+            for (int r = 0; r < 4; r++) {
+                c.proposed[r] = bit;
+                c.tokens[r] = differ ? c.tokens[r] : 9;
+            }
+            run_well(&c, bit == 0 ? b : a);
+            for (int r = 0; r < 4 && bit != 0; r++) {
+                assert_int_equal(a[r].agreed[2], bit);
+                assert_int_equal(a[r].remedied & both, differ ? bit : 0);
+                assert_int_equal(a[r].forward_waits, b[r].forward_waits + (bit == MOE_REMEDY_UNEVEN));
+                if (kinds[k] == MOE_DISPATCH_ALLGATHER) {
+                    assert_int_equal(a[r].sent, differ ? moe_uneven_round(18) : 9);
+                }
+            }
+        }
+    }
+}
+
 /* H13: sizes from a rank's own number of tokens. */
 static void test_a_budget_from_the_own_tokens_hangs(void **state)
 {
@@ -346,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_equal_tokens_need_no_padding),
         cmocka_unit_test(test_without_the_remedy_uneven_tokens_hang),
         cmocka_unit_test(test_the_remedy_acts_from_the_next_forward_when_all_agree),
+        cmocka_unit_test(test_a_remedy_that_is_on_for_nothing_pads_no_row),
         cmocka_unit_test(test_a_budget_from_the_own_tokens_hangs),
         cmocka_unit_test(test_tokens_beyond_the_bound_are_an_error_before_any_call),
         cmocka_unit_test(test_the_bound_with_a_budget_waits_for_nothing_and_can_be_captured),

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCHEMA_VERSION 1
+#define SCHEMA_VERSION 2
 #define TICKET_BITS    40u /* of the number of a call; the process is above: more tickets than a ring writes in years */
 
 /* the database */

@@ -67,7 +67,7 @@ static int add_numbered(const json_t *rows, struct roll_rankset *out, uint32_t m
     int err = 0;
     json_array_foreach(rows, i, row)
     {
-        bool inside = json_is_true(json_object_get(row, "in_call")) || roll_json_int(row, "pending", 0) > 0;
+        bool inside = json_is_true(json_object_get(row, "in_call")) || roll_row_pending(row) > 0;
         int64_t rank = roll_json_int(row, "rank", -1);
         if (err == 0 && rank >= 0 && rank < (1 << 24) && (inside || !only_inside) && roll_rankset_count(out) < most) {
             err = roll_rankset_add(out, (uint32_t)rank);

@@ -2,6 +2,7 @@
  * files.c: the files of a bundle, each from one answer. What is read by machines is JSON; what is read at night is
  * text, by the same functions that print it on a terminal.
  */
+#include "daemon/base/json.h"
 #include "daemon/base/text.h"
 #include "daemon/base/units.h"
 #include "daemon/console/file.h"
@@ -326,7 +327,7 @@ void roll_incident_write(struct roll_incident *i)
     write_versions(i);
     write_trace(i);
     write_stacks(i);
-    write_json(i, i->status, "status.json", "ranks, communicators, agents, losses (rollcall.status/1)");
+    write_json(i, i->status, "status.json", "ranks, communicators, agents, losses (" ROLL_STATUS_SCHEMA ")");
     write_logs(i);
     roll_incident_readme(i);
 }

@@ -24,7 +24,7 @@ bool roll_report_take(struct roll_report_room *room, json_t *value);
 /* run_why.c: in words why these ranks stand, those that stand alike together. Owned. */
 json_t *roll_report_why(roll_engine_t *engine, const struct roll_field_place *place, size_t n,
                         struct roll_report_room *room, json_t *left_out);
-/* run_status.c: "rollcall.status/1", as far as the page asks for it. Owned. */
+/* run_status.c: ROLL_STATUS_SCHEMA, as far as the page asks for it. Owned. */
 json_t *roll_report_status(roll_feed_t *feed, const struct roll_verdict_list *part, uint64_t last_ns,
                            struct roll_report_room *room, json_t *left_out);
 /* run_ranks.c: what of a run is known of its ranks, into the object. 0, NOMEM. */

@@ -101,7 +101,7 @@ json_t *roll_report_status(roll_feed_t *feed, const struct roll_verdict_list *pa
                   "lost", (json_int_t)(lost > s.lost ? lost : s.lost), "incomplete", (json_int_t)s.incomplete, "step",
                   s.step != ROLL_STEP_NONE ? json_integer(s.step) : json_null(), "step_source",
                   s.step == ROLL_STEP_NONE ? json_null() : json_string(s.step_is_learned ? "learned" : "job"));
-    return json_pack("{s:s,s:{s:s,s:i,s:s},s:o,s:[],s:o,s:[],s:o,s:I,s:o}", "schema", "rollcall.status/1", "run", "job",
+    return json_pack("{s:s,s:{s:s,s:i,s:s},s:o,s:[],s:o,s:[],s:o,s:I,s:o}", "schema", ROLL_STATUS_SCHEMA, "run", "job",
                      roll_feed_job(feed), "restart", (int)roll_feed_restart(feed), "policy",
                      roll_policy_name(config.policy), "summary", summary, "ranks", "comms",
                      comms_json(feed, s.comms, room, left_out), "agents", "losses", losses_json(losses), "time_ns",

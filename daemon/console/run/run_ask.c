@@ -42,7 +42,7 @@ static void say_awaited(roll_client_t *client, const char *job)
     size_t i;
     json_array_foreach(json_object_get(status, "ranks"), i, rank)
     {
-        const char *text = roll_json_text(rank, "waits_for", "");
+        const char *text = roll_row_awaits(rank, "");
         struct roll_rankset more = {0};
         if (text[0] != '\0' && roll_rankset_parse(text, &more) == 0) {
             (void)roll_rankset_union(&awaited, &more);

@@ -107,7 +107,7 @@ static const char *state_of(const json_t *rank, char *out)
 /* The ranks for which a rank waits; "-": it does not, or everybody has made the call. */
 static const char *awaits_of(const json_t *rank, char *out)
 {
-    snprintf(out, ROLL_TOP_CELL, "%.95s", roll_json_text(rank, "waits_for", "-"));
+    snprintf(out, ROLL_TOP_CELL, "%.95s", roll_row_awaits(rank, "-"));
     return out;
 }
 

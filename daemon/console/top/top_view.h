@@ -1,7 +1,7 @@
 /*
  * top_view.h: turns the root's status into the tables and lines of text that `rollcall top` shows; needs no terminal.
  *
- * Status and verdicts are the root's JSON (rollcall.status/1, rollcall.verdict/1). Members that are missing or of
+ * Status and verdicts are the root's JSON (rollcall.status/2, rollcall.verdict/1). Members that are missing or of
  * another type are shown as "-", so that an older or newer root can be looked at.
  */
 #ifndef ROLL_DAEMON_CONSOLE_TOP_TOP_VIEW_H

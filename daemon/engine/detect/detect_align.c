@@ -49,6 +49,13 @@ static const char *at_least(const struct finding *f)
     return f->length > 1 && f->overlap == 0 && f->open != 0 ? "at least " : "";
 }
 
+/* The others have come to the end of the block: the calls that they make there are known, and not taken on trust. */
+static bool are_known(const struct finding *f)
+{
+    const struct member *m = comm_member_of(f->comm, source_index(f->comm->engine, f->major_source));
+    return m && m->next >= f->seq + f->length;
+}
+
 static void tell_story(struct words *w, const struct finding *f, const struct roll_record *minor,
                        const struct roll_record *major)
 {
@@ -70,7 +77,8 @@ static void tell_story(struct words *w, const struct finding *f, const struct ro
         break;
     default:
         words_ranks(w, &f->minor);
-        words_add(w, " made the same %u calls in another order: first ", f->length);
+        words_add(w, " made the same %u calls in another order%s: first ", f->length,
+                  are_known(f) ? "" : ", as far as the others have come");
         words_call(w, minor);
         words_add(w, ", where the others first called ");
         words_call(w, major);

@@ -14,6 +14,7 @@
  */
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
+#include "daemon/engine/detect/init.h"
 
 struct init_engine {
     uint64_t run_ns;    /* patience clock of the last look at creations */
@@ -98,24 +99,11 @@ void creation_asked(struct roll_engine *e, struct source *s, const struct roll_r
     creation_over(s);
 }
 
-/* Who is inside a creation, and who is not. */
-struct absent {
-    struct roll_rankset ranks, inside; /* world ranks that are absent, and that are inside the creation */
-    struct roll_rankset never; /* those of `ranks` that cannot come any more: dead, ended, or gone from the parent */
-    uint32_t unseen;           /* number of absent members whose process is not known */
-    bool unsure; /* live ranks that are not heard, or were left aside, may be some of them, or be inside */
-};
-
 static void absent_fini(struct absent *a)
 {
     roll_rankset_fini(&a->ranks);
     roll_rankset_fini(&a->inside);
     roll_rankset_fini(&a->never);
-}
-
-static bool is_over(const struct absent *a)
-{
-    return roll_rankset_count(&a->never) > 0;
 }
 
 /* Adds the absent rank of o. m: its member of the communicator or of the parent; NULL: not known. An abort counts only
@@ -197,90 +185,6 @@ static void count_absent(const struct roll_engine *e, const struct source *s, co
     a->unseen = a->unsure ? 0 : a->unseen;
 }
 
-/* Adds why these ranks cannot come any more, and which others have not come yet. */
-static void words_never(struct words *w, const struct roll_engine *e, const struct absent *a)
-{
-    size_t never = roll_rankset_count(&a->never), left = 0;
-    bool one = never == 1;
-    struct roll_rankset late = {0};
-    for (size_t i = 0; i < never; i++) {
-        const struct source *s = source_newest(e, roll_rankset_at(&a->never, i));
-        left += s && source_alive(s);
-    }
-    for (uint32_t i = 0; i < e->sources; i++) {
-        const struct source *s = e->source[i];
-        if (!source_alive(s)) {
-            continue;
-        }
-        if (roll_rankset_has(&a->ranks, s->world) && !roll_rankset_has(&a->never, s->world)) {
-            (void)roll_rankset_add(&late, s->world);
-        }
-    }
-    if (left > 0 && left < never) {
-        words_add(w, " Their processes have ended, or they have left the parent: they never will.");
-    } else if (left == 0) {
-        words_add(w,
-                  one ? " Its process has ended, so it never will." : " Their processes have ended: they never will.");
-    } else {
-        words_add(w,
-                  one ? " It has left the parent, so it never will." : " They have left the parent: they never will.");
-    }
-    if (roll_rankset_count(&late) > 0) {
-        words_add(w, " ");
-        words_ranks(w, &late);
-        words_add(w, roll_rankset_count(&late) == 1 ? " has not joined yet, but still may."
-                                                    : " have not joined yet, but still may.");
-    }
-    roll_rankset_fini(&late);
-}
-
-static void speak(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
-{
-    /* Then the ranks that may still come are not named: why they have not come is another matter. */
-    bool over = is_over(a);
-    struct roll_verdict *v = say(e, ROLL_VERDICT_INIT_MISSING, over ? ROLL_PROVEN : ROLL_SUSPECTED);
-    if (!v) {
-        return;
-    }
-    const struct member *m = source_member(s, rec->comm);
-    uint32_t size = rec->op == ROLL_OP_COMM_SPLIT && m ? m->comm->size : (uint32_t)rec->count;
-    struct roll_rankset culprits = {0};
-    (void)roll_rankset_copy(&culprits, over ? &a->never : &a->ranks);
-    bool whole = creation_is_whole(e, s, rec) && s->info.world_size > 0;
-    for (uint32_t r = 0; !over && !a->unsure && a->unseen > 0 && whole && r < (uint32_t)rec->count; r++) {
-        if (!roll_rankset_has(&a->ranks, r) && !roll_rankset_has(&a->inside, r)) {
-            (void)roll_rankset_add(&culprits, r);
-        }
-    }
-    (void)roll_rankset_copy(&v->culprits, &culprits);
-    (void)roll_rankset_copy(&v->waiting, &a->inside);
-    say_side(v, NULL, source_index(e, s), &culprits, NULL);
-    say_side(v, s, source_index(e, s), &a->inside, rec);
-    v->comm_size = rec->op == ROLL_OP_COMM_INIT ? (uint32_t)rec->count : 0;
-    struct words w = {.used = 0};
-    words_wait(&w, &a->inside);
-    words_add(&w, " in %s for %.1f s: ", roll_op_name(rec->op),
-              e->clock > s->init_since ? (double)(e->clock - s->init_since) / 1e9 : 0.0);
-    if (roll_rankset_count(&culprits) > 0) {
-        words_ranks(&w, &culprits);
-        words_add(&w, " did not join.");
-    } else {
-        words_add(&w, "%u of its %u members did not join; which ranks they are is not known.", a->unseen, size);
-    }
-    if (over) {
-        words_never(&w, e, a);
-    } else if (a->unseen > 0 && whole) {
-        words_add(&w,
-                  " Nothing has been seen of %u of them: they were not started, or not preloaded. Suspected: they may "
-                  "only be late.",
-                  a->unseen);
-    } else {
-        words_add(&w, " Suspected: a rank may only be late.");
-    }
-    say_text(e, v, "%s", w.text);
-    roll_rankset_fini(&culprits);
-}
-
 /* One of the absent ranks waits in a call itself, or is stopped. Then this is the reason, and the wait graph finds it.
  */
 static bool waits_elsewhere(const struct roll_engine *e, const struct roll_rankset *absent)
@@ -301,7 +205,7 @@ static bool waits_elsewhere(const struct roll_engine *e, const struct roll_ranks
 /* All ranks that cannot come are dead, and their death has been told. */
 static bool is_dead(const struct roll_engine *e, const struct absent *a)
 {
-    bool all = is_over(a) && a->unseen == 0;
+    bool all = absent_is_over(a) && a->unseen == 0;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         bool dead = s->proc == ROLL_PROC_DEAD && process_is_told(s);
@@ -350,7 +254,7 @@ static bool is_told(const struct roll_engine *e, const struct source *waiter, co
 /* All ranks that cannot come have ended, and verdicts name them for it. */
 static bool is_end_named(const struct roll_engine *e, const struct absent *a)
 {
-    bool all = is_over(a);
+    bool all = absent_is_over(a);
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *s = e->source[i];
         all = all && (!roll_rankset_has(&a->never, s->world) || (!source_alive(s) && s->end_named));
@@ -413,32 +317,44 @@ static bool has_other_reason(const struct roll_engine *e, const struct source *s
     /* The wait graph has so long to find a reason; after that, absence is told as the reason. Where
      * a rank was set aside, the reason may be that rank, which the wait graph does not tell. */
     bool soon = e->calm - s->init_calm < e->config.suspect_ns * 2 || e->no_rooms > 0;
-    bool open = !is_over(a) && ((soon && waits_elsewhere(e, &a->ranks)) || is_told(e, s, a) || are_more(e, a));
+    bool open = !absent_is_over(a) && ((soon && waits_elsewhere(e, &a->ranks)) || is_told(e, s, a) || are_more(e, a));
     return open || is_dead(e, a) || is_end_named(e, a);
 }
 
-/* From when on the absent ranks have had time to join: since s waits, or since the last of them was heard again, for
- * what it did meanwhile comes from then on. Of members of whom nothing is known any rank may be one. */
-static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct absent *a)
+/* o is inside a creation, and in that of m's communicator (or of children of it) as far as that is known. */
+static bool is_inside(const struct source *o, const struct member *m)
+{
+    const struct entry *at = o->init != 0 ? source_entry(o, o->init - 1) : NULL;
+    const struct member *own = at ? source_member(o, at->rec.comm) : NULL;
+    return at && (!m || !own || own->comm == m->comm);
+}
+
+/* From when on the absent ranks have had time to join: since s waits; since the last of those that wait there has come,
+ * because the ranks of a large job start some seconds apart, and where some still come the others may as well; or since
+ * the last of the absent was heard again, for what it did meanwhile comes from then on. Of members of whom nothing is
+ * known any rank may be one. */
+static uint64_t waits_since(const struct roll_engine *e, const struct source *s, const struct member *m,
+                            const struct absent *a)
 {
     uint64_t since = s->init_calm;
     for (uint32_t i = 0; i < e->sources; i++) {
         const struct source *o = e->source[i];
-        bool later = o->heard_calm > since;
+        bool later = o->heard_calm > since, came = is_inside(o, m);
         since = later && (a->unseen > 0 || roll_rankset_has(&a->ranks, o->world)) ? o->heard_calm : since;
+        since = came && roll_rankset_has(&a->inside, o->world) && o->init_calm > since ? o->init_calm : since;
     }
     return since;
 }
 
 /* The absent ranks have had their time. */
-static bool is_late(struct roll_engine *e, const struct source *s, const struct absent *a)
+static bool is_late(struct roll_engine *e, const struct source *s, const struct member *m, const struct absent *a)
 {
     /* Verdicts of ranks that wait in a call for an ended rank come first. */
     uint64_t since = s->init_since > e->heard_clock ? s->init_since : e->heard_clock;
-    bool over = is_over(a) && (e->finishing || e->clock - since >= e->config.stall_ns * 3 / 2);
-    bool late = (e->unheard == 0 && e->calm - waits_since(e, s, a) >= e->config.suspect_ns) || over;
+    bool over = absent_is_over(a) && (e->finishing || e->clock - since >= e->config.stall_ns * 3 / 2);
+    bool late = (e->unheard == 0 && e->calm - waits_since(e, s, m, a) >= e->config.suspect_ns) || over;
     /* An absent rank that stands in a stuck call: detect_stuck.c tells that instead. */
-    for (uint32_t k = 0; late && !is_over(a) && k < e->sources; k++) {
+    for (uint32_t k = 0; late && !absent_is_over(a) && k < e->sources; k++) {
         late = !roll_rankset_has(&a->ranks, e->source[k]->world) || !stuck_stands(e, e->source[k]);
     }
     return late;
@@ -448,7 +364,7 @@ static bool is_late(struct roll_engine *e, const struct source *s, const struct 
 static void tell(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a)
 {
     uint64_t key = creation_key(s, rec), said = e->numbers, before = say_recall(e, key);
-    speak(e, s, rec, a);
+    init_say(e, s, rec, a);
     if (e->numbers != said) {
         say_supersedes(e, &e->out_last->verdict, before);
         say_remember(e, key, e->numbers);
@@ -473,7 +389,7 @@ static void look_at_creation(struct roll_engine *e, struct source *s, const stru
     bool all = !absent && !a.unsure && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
     if (all && m) {        /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
         joined(e, s, rec); /* why the creation does not end all the same is another matter */
-    } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, &a) && absent &&
+    } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, m, &a) && absent &&
                say_once(e, say_key(creation_key(s, rec), 1, roll_rankset_count(&a.never), 0))) {
         tell(e, s, rec, &a);
     }

@@ -21,6 +21,11 @@ enum need {
     NEED_NOW
 };
 
+struct process_comm {
+    uint32_t needs; /* a member that needed a dead one, when that was asked last */
+};
+STATE_OF_COMM(process)
+
 /* The host of m is inside the call that destroys the communicator. After stall_ns in it, it waits for calls that are
  * not over. */
 static enum need leaves_in_vain(const struct roll_engine *e, const struct member *m)
@@ -37,6 +42,8 @@ static enum need leaves_in_vain(const struct roll_engine *e, const struct member
     return NEED_NONE;
 }
 
+/* Who needs the rank: a live member of one of its communicators. Whoever needed the last one that was asked about there
+ * is looked at first, because thousands may die at once. */
 static enum need need_of(struct roll_engine *e, const struct source *s)
 {
     enum need need = NEED_NONE;
@@ -45,12 +52,15 @@ static enum need need_of(struct roll_engine *e, const struct source *s)
         if (!m || m->gone || m->ended != 0 || m->comm->aborted) {
             continue;
         }
-        for (uint32_t r = 0; r < m->comm->size && need != NEED_NOW; r++) {
-            const struct member *o = &m->comm->member[r];
+        struct process_comm none = {0}, *made = process_make_comm(m->comm), *own = made ? made : &none;
+        uint32_t size = m->comm->size, first = own->needs < size ? own->needs : 0;
+        for (uint32_t k = 0; k < size && need != NEED_NOW; k++) {
+            const struct member *o = &m->comm->member[(first + k) % size];
             e->effort++;
             if (o != m && o->source != NO_SOURCE && o->ended == 0 && source_alive(e->source[o->source])) {
                 enum need by = o->gone ? leaves_in_vain(e, o) : NEED_NOW;
                 need = by > need ? by : need;
+                own->needs = (uint32_t)o->rank;
             }
         }
     }
@@ -141,10 +151,11 @@ static bool ended_waiting(const struct source *s)
     return entry && !entry_answered(s, entry);
 }
 
-/* The process waited in a call for a reason that has been told, and was then ended by somebody or something. */
+/* The process waited in a call for a reason that has been told, and was then ended by somebody or something; or it had
+ * given up what it waited in. */
 static bool consequence(const struct source *s)
 {
-    return !crashed(s) && (source_explained(s) || ended_waiting(s));
+    return !crashed(s) && (source_explained(s) || source_gave_up(s) || ended_waiting(s));
 }
 
 bool process_end_follows(const struct source *s)
@@ -331,7 +342,7 @@ static void tell_dead(struct roll_engine *e, const struct roll_rankset *waiting)
         struct process_source none = {.told = false}, *made = process_make_source(s);
         /* Without memory for its state a death is told all the same. */
         struct process_source *own = made ? made : &none;
-        enum need need = is_unneeded(e, s) ? NEED_NONE : need_of(e, s);
+        enum need need = is_unneeded(e, s) ? NEED_NONE : refused_gathers(e, s) ? NEED_LATER : need_of(e, s);
         if (need != NEED_NOW) {
             own->due_ns = e->clock; /* a rank that somebody may come to need is looked at again in stall/5 */
             own->unneeded = need == NEED_NONE ? e->enrolled + 1 : 0;

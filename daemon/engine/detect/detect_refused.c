@@ -11,8 +11,8 @@
  * and the wrong argument where the record shows it. It is said in place of the verdicts for a rank that is busy, left a
  * call out, has ended or is dead. There are four cases:
  *
- *   - Peers wait at the place of a refused collective. Suspected after a while, because the call may still be made
- *     again; proven when it cannot be.
+ *   - Peers wait at the place of a refused collective (refused_place.c). Suspected after a while, because the call may
+ *     still be made again; proven when it cannot be.
  *   - The walk of the wait graph ends at the rank: peers wait for a refused message, or for a rank that ended after an
  *     error. Proven when the rank has ended or left, or is part of a proven circle; else suspected.
  *   - The rank went on with another call at that place. Proven by the alignment (refused_disagree).
@@ -20,150 +20,13 @@
  *
  * An error that says that its cause lies elsewhere (a remote error, a timeout) names nobody, and is only suspected. An
  * error that comes while another member is dead is a consequence of that death. A refusal for which nobody waits is a
- * note when the rank ends.
+ * note when the rank ends (refused_note.c).
  */
 #include "daemon/engine/detect/refused.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/wait.h>
-
-/* refused collectives at whose place others wait */
-
-/* Other members have made the collective that this member lacks, and its last collective was refused. */
-static bool waited_for(const struct roll_engine *e, const struct comm *c, const struct member *m)
-{
-    const struct refused_member *r = refused_of_member(m);
-    if (!r || !r->coll.open || m->next < c->base || m->next >= c->high) {
-        return false;
-    }
-    const struct slot *slot = comm_slot(c, m->next);
-    const struct source *theirs = slot->ticket != 0 ? e->source[c->member[slot->rank].source] : NULL;
-    const struct entry *entry = theirs ? source_entry(theirs, slot->ticket - 1) : NULL;
-    return slot->ticket != 0 && refused_is_awaited(e, m, entry ? &entry->rec : NULL);
-}
-
-/* Every other member has come to this place, was refused there too, or has ended or left: there will be no more
- * culprits. */
-static bool is_complete(const struct roll_engine *e, const struct comm *c, uint32_t seq)
-{
-    for (uint32_t r = 0; r < c->size; r++) {
-        const struct member *m = &c->member[r];
-        bool refused = waited_for(e, c, m) && m->next == seq;
-        bool ended = m->source != NO_SOURCE && !source_alive(e->source[m->source]);
-        if (m->next <= seq && !refused && !ended && !m->gone) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The device of the rank stands at a call before the refused one: a circle through that call, or whoever it waits for
- * there, is told by the walk (refused_block). */
-static bool waits_already(const struct roll_engine *e, const struct member *m)
-{
-    const struct source *s = e->source[m->source];
-    uint64_t refused = roll_seal_ticket(refused_of_member(m)->coll.rec.seal);
-    for (uint32_t k = 0; k < s->queues; k++) {
-        if (s->queue[k].head != 0 && s->queue[k].head - 1 < refused) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool is_due(const struct roll_engine *e, const struct member *m)
-{
-    const struct source *s = e->source[m->source];
-    uint64_t age = e->clock - refused_of_member(m)->coll.since, stall = e->config.stall_ns;
-    bool over = m->gone || !source_alive(s), complete = is_complete(e, m->comm, m->next);
-    uint64_t patience = over && complete ? stall / 5 : complete && source_blocked(e, s) ? stall : stall * 2;
-    if ((s->unheard || !comm_has_room(e, m->comm)) && !over) {
-        return e->finishing; /* the rank may have made the call again, and nobody has heard of it; or it has not come
-                                there, because it waits for a rank that was set aside */
-    }
-    if (e->no_rooms > 0 && !over) { /* elsewhere a rank was set aside: only suspected in any case, and later */
-        return e->finishing || age >= e->config.suspect_ns * 2;
-    }
-    if (!over && !source_blocked(e, s) && waits_already(e, m)) {
-        return e->finishing; /* the host may wait for the device in a call that is not recorded, such as a copy */
-    }
-    return e->finishing || age >= e->config.suspect_ns || (age >= patience && (over || source_blocked(e, s)));
-}
-
-/* How much a verdict about the place gains where this member's story comes first: one whose error is its own says why,
- * and one that cannot make the call any more proves it. 0: the member does not lack the call. */
-static unsigned worth(const struct roll_engine *e, const struct comm *c, const struct member *m, uint32_t seq)
-{
-    if (m->next != seq || !waited_for(e, c, m)) {
-        return 0;
-    }
-    const struct source *s = e->source[m->source];
-    bool own = refused_is_own(e, s, m, &refused_of_member(m)->coll.rec);
-    return 1u + 2u * own + refused_is_final(e, s, m);
-}
-
-/* The peers wait at the place of this member's refused call: that is due to be told. */
-static void tell_place(struct roll_engine *e, struct comm *c, const struct member *m)
-{
-    uint32_t seq = m->next;
-    const struct slot *slot = comm_slot(c, seq);
-    const struct source *theirs = e->source[c->member[slot->rank].source];
-    const struct entry *other = source_entry(theirs, slot->ticket - 1);
-    unsigned most = worth(e, c, m, seq);
-    for (uint32_t r = 0; r < c->size && most < 4; r++) {
-        unsigned one = worth(e, c, &c->member[r], seq);
-        m = one > most ? &c->member[r] : m;
-        most = one > most ? one : most;
-    }
-    struct source *s = e->source[m->source];
-    struct refused_case t = {.rank = s, .member = m, .rec = &refused_of_member(m)->coll.rec, .comm = c};
-    t.outcome = refused_outcome_of(s, m);
-    t.certainty = t.outcome == NOT_AGAIN || refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-    (void)roll_rankset_add(&t.culprits, s->world);
-    refused_gather(e, &t, other ? &other->rec : NULL);
-    for (uint32_t r = 0; r < c->size; r++) {
-        uint32_t world = comm_world(e, c, r);
-        if (world != NO_SOURCE && c->member[r].next > seq) {
-            (void)roll_rankset_add(&t.waiting, world);
-        }
-    }
-    t.waiter = other ? theirs : NULL;
-    t.waits = other ? &other->rec : NULL;
-    refused_tell_once(e, &t);
-    refused_case_fini(&t);
-}
-
-/* A proven verdict about this place has said that the call of this rank may still be made again, and so it may. */
-static bool is_left_open(const struct roll_engine *e, const struct member *m)
-{
-    const struct told *told = say_told(e, refused_told_at(e, m->comm, m->next));
-    return told && told->certainty == ROLL_PROVEN && refused_outcome_of(e->source[m->source], m) == NOT_AGAIN;
-}
-
-static void places_tick(struct roll_engine *e, struct comm *c)
-{
-    for (uint32_t r = 0; c->refusals > 0 && !c->aborted && !c->overflow && r < c->size; r++) {
-        const struct member *m = &c->member[r];
-        if (!waited_for(e, c, m)) {
-            continue;
-        }
-        struct refusal *refusal = &refused_of_member(m)->coll;
-        bool final = refused_is_final(e, e->source[m->source], m);
-        bool told = refusal->told && (refusal->settled || !final); /* what was suspected may be proven by now */
-        if (told || is_left_open(e, m) || !is_due(e, m)) {
-            continue;
-        }
-        if (c->muted && refused_told_at(e, c, m->next) == 0) {
-            /* The communicator is muted for another cause; a verdict about this very place may still be superseded. */
-            continue;
-        }
-        refusal->told = true;
-        refusal->settled = final;
-        if (!refused_is_echo(e, e->source[m->source], m, &refused_of_member(m)->coll.rec)) {
-            tell_place(e, c, m);
-        }
-    }
-}
 
 /* The rank waits in a call that it made after the refused one and before the call with this ticket. */
 static bool waits_before(const struct roll_engine *e, const struct member *m, uint64_t ticket)
@@ -242,6 +105,9 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     }
     if (!m || !rec || killed || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
         return false;
+    }
+    if (!source_alive(s) && (!refused_is_final(e, s, m) || refused_gathers(e, s))) {
+        return true; /* it is told in a moment: with its last records, and with those that end beside it */
     }
     struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
     t.comm = t.member ? t.member->comm : NULL;
@@ -409,37 +275,23 @@ bool refused_end(const struct source *s)
     return told && !source_alive(s) && refused_last_error(s) != NULL;
 }
 
-/* A note for a rank that ended after an error, though nobody waits for it: the error says why it ended. */
-static void note_tick(struct roll_engine *e, struct source *s)
-{
-    bool over = !source_alive(s) && s->exit_status != 0 && e->clock - s->proc_ns >= e->config.stall_ns * 2;
-    const struct roll_record *rec = refused_last_error(s);
-    if (refused_is_said(s) || !rec || declined_is_told(s) || !(over || (e->finishing && s->exit_status != 0)) ||
-        !refused_set_said(s, true)) {
-        return;
-    }
-    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .certainty = ROLL_NOTE};
-    t.comm = t.member ? t.member->comm : NULL;
-    t.outcome = refused_outcome_of(s, t.member);
-    (void)roll_rankset_add(&t.culprits, s->world);
-    (void)refused_speak(e, &t, 0);
-    refused_case_fini(&t);
-}
-
 static void refused_tick(struct roll_engine *e)
 {
     for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->comms; i++) {
         if (refused_of_engine(e)->declined) {
             declined_tick(e, e->comm[i]);
         }
-        places_tick(e, e->comm[i]);
+        refused_place_tick(e, e->comm[i]);
     }
-    for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
-        refused_creation_tick(e, e->source[i]);
+    if (refused_of_engine(e)->errors) {
+        refused_creation_tick(e);
+        refused_note_tick(e);
     }
-    for (uint32_t i = 0; refused_of_engine(e)->errors && i < e->sources; i++) {
-        note_tick(e, e->source[i]);
-    }
+}
+
+static void refused_fini(struct roll_engine *e)
+{
+    free(refused_of_engine(e)->failed);
 }
 
 const struct detector detect_refused = {.name = "refused",
@@ -447,4 +299,5 @@ const struct detector detect_refused = {.name = "refused",
                                         .disagree = refused_disagree,
                                         .block = refused_block,
                                         .tick = refused_tick,
-                                        .lost = refused_lost};
+                                        .lost = refused_lost,
+                                        .fini = refused_fini};

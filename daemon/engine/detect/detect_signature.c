@@ -60,6 +60,10 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (astray_find(e, f, &astray)) {
         return false; /* the call belongs to another communicator: detect_align.c tells it */
     }
+    bool fresh = finding_is_new(e, f, code);
+    if (!fresh && f->comm->muted && f->comm->explains) {
+        return true; /* it has been told, and whoever waits because of it is known to */
+    }
     /* A wrong reduction hangs nothing, and explains nothing. */
     struct roll_rankset late = {0};
     declined_among(e, f->comm, f->seq, &f->minor, &late);
@@ -72,7 +76,7 @@ static bool signature_disagree(struct roll_engine *e, const struct finding *f)
     if (declined) {
         refused_mute_groups(e, f->comm);
     }
-    struct roll_verdict *v = finding_is_new(e, f, code) ? say(e, code, f->certainty) : NULL;
+    struct roll_verdict *v = fresh ? say(e, code, f->certainty) : NULL;
     if (!v) {
         roll_rankset_fini(&late);
         return true;

@@ -91,7 +91,7 @@ void lowered_cross(struct roll_engine *e, const struct pair *p, uint32_t index);
 /* p2p_say.c: says that a send and a receive differ in bytes; ticket: those of the two calls. */
 void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const uint64_t ticket[2], bool proven);
 
-/* detect_refused.c, refused_match.c, refused_declined.c: calls of which nothing was enqueued */
+/* detect_refused.c, refused_match.c, refused_place.c, refused_declined.c: calls of which nothing was enqueued */
 /* this GROUP_END returned an error or was only simulated */
 bool refused_is_group_void(const struct roll_record *rec);
 /* A call has come that NCCL has refused already. */
@@ -116,6 +116,9 @@ void refused_over(const struct roll_engine *e, struct member *m, const struct ro
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 /* The rank ended after an error; true: the verdict about that error says so. */
 bool refused_death(struct roll_engine *e, struct source *s);
+/* s has ended a moment ago, and so has another rank whose call was refused at the same place: they are told together
+ * when their last records have been read. */
+bool refused_gathers(const struct roll_engine *e, const struct source *s);
 bool refused_end(const struct source *s); /* the end of the rank has been told with the error before it */
 /* The rank is heard again: its time to repeat the refused calls begins anew. */
 void refused_renew(const struct roll_engine *e, struct source *s);

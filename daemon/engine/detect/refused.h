@@ -1,7 +1,9 @@
 /*
  * refused.h: what the files of the detector `refused` share. The detector follows calls of which nothing was enqueued.
  *
- *   detect_refused.c   who waits for such a call, and when that is told
+ *   detect_refused.c   who waits for such a call where the walk of the wait graph or the alignment finds it
+ *   refused_place.c    who waits at the place of a refused collective, and when that is told
+ *   refused_note.c     a note for ranks that ended after an error, for whom nobody waits
  *   refused_match.c    such calls are taken out of what they had been matched with
  *   refused_declined.c calls that rollcall itself refused, which stay there until it is told how they differ
  *   refused_creation.c such calls that were to make a communicator
@@ -27,8 +29,11 @@ struct refusal {
 };
 
 struct refused_engine {
-    bool errors;   /* some call of some rank was refused */
-    bool declined; /* by rollcall itself */
+    bool errors;      /* some call of some rank was refused */
+    bool declined;    /* by rollcall itself */
+    uint32_t *failed; /* sources whose last call was a creation that was refused, as of this tick; owned */
+    size_t failed_room;
+    uint32_t faileds;
 };
 STATE_OF_ENGINE(refused)
 
@@ -37,6 +42,18 @@ struct refused_source {
     bool noted; /* it has been told in a note only: nobody waited for the call */
 };
 STATE_OF_SOURCE(refused)
+
+struct refused_comm {
+    uint32_t declined;         /* members with a call that rollcall itself refused, while that is matched */
+    uint64_t looked_ns;        /* patience clock at which its members were looked at last for calls that were refused */
+    uint64_t created_ns;       /* the same, plus one, for what was refused in its creation */
+    uint64_t unread_as_of;     /* the patience clock, plus one, when the next one was found */
+    bool unread;               /* a refused member's process has ended, and its last records may still come */
+    uint64_t lost_as_of;       /* changes of processes, aborts and members by when the next two were found; 0: never */
+    const struct source *lost; /* a member that has died or has aborted it; NULL: none has */
+    bool lost_more;            /* and so have others */
+};
+STATE_OF_COMM(refused)
 
 struct refused_member {
     struct refusal coll, message; /* the last refused collective and the last refused message */
@@ -97,8 +114,17 @@ bool declined_at(const struct member *m, uint32_t seq);
  * the first of them as a refused call like any other. */
 void refused_give_up(struct roll_engine *e, struct member *m);
 
-/* refused_creation.c: `waiter` may wait inside a creation that others were refused, which is told then. */
-void refused_creation_tick(struct roll_engine *e, struct source *waiter);
+/* refused_place.c */
+/* Tells of the refused collectives of a communicator at whose places others wait. */
+void refused_place_tick(struct roll_engine *e, struct comm *c);
+/* The process of a member whose collective was refused has ended, and its last records may still come. */
+bool refused_any_unread(const struct roll_engine *e, struct comm *c);
+
+/* refused_note.c: tells, in notes, of ranks that ended after an error and for whom nobody waits. */
+void refused_note_tick(struct roll_engine *e);
+
+/* refused_creation.c: tells of ranks that wait inside a creation that others were refused. */
+void refused_creation_tick(struct roll_engine *e);
 
 /* refused_declined.c */
 /* A call of s that rollcall refused is part of a disagreement: that disagreement is, or will be, told as the reason why

@@ -4,7 +4,11 @@
  * Such a call has no place among the collectives of a communicator: the communicator is not there, or not for the rank
  * that was refused. So it is found by the last error of a rank. To wait until the refused rank has ended was rejected:
  * a rank that catches the error lives on, and its peers have no time limit of their own in there.
+ *
+ * Thousands may wait in one creation, and thousands may have been refused theirs: each tick finds the latter once, and
+ * asks one of the former for all that wait with it.
  */
+#include "daemon/base/array.h"
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/refused.h"
 
@@ -40,41 +44,84 @@ static bool same_creation(const struct roll_engine *e, const struct source *s, c
     return mine ? mine == theirs : whole && !refused_member_in(theirs, e, s);
 }
 
-void refused_creation_tick(struct roll_engine *e, struct source *waiter)
+/* The sources whose last call was a creation that was refused. Without memory some are left out. */
+static void find_failed(struct roll_engine *e, struct refused_engine *own)
 {
-    const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
-    struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
-    if (!c || creation_is_told(c) || !creates(&inside->rec) || e->clock - waiter->init_since < e->config.stall_ns / 5) {
-        return;
+    own->faileds = 0;
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct roll_record *rec = refused_last_error(e->source[i]);
+        if (rec && creates(rec) && ROLL_GROW(own->failed, own->failed_room, own->faileds + 1u) == 0) {
+            own->failed[own->faileds++] = i;
+        }
     }
-    struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c, .certainty = ROLL_PROVEN};
+    e->effort += e->sources;
+}
+
+/* Adds who was refused the creation in which `waiter` waits, and chooses whose story comes first; t->rank stays NULL
+ * where nobody was. */
+static void add_refused(struct roll_engine *e, struct refused_case *t, const struct source *waiter)
+{
+    const struct refused_engine *own = refused_of_engine(e);
+    for (uint32_t i = 0; i < own->faileds; i++) {
+        struct source *s = e->source[own->failed[i]];
+        const struct roll_record *failed = refused_last_error(s);
+        if (same_creation(e, s, waiter, t->waits, t->comm) && !refused_is_echo(e, s, &t->comm->member[0], failed)) {
+            bool elsewhere = refused_is_from_elsewhere(failed);
+            t->rank = t->rank && elsewhere ? t->rank : s;
+            t->rec = refused_last_error(t->rank);
+            (void)roll_rankset_add(elsewhere ? &t->spared : &t->culprits, s->world);
+        }
+    }
+    e->effort += own->faileds;
+    if (roll_rankset_count(&t->culprits) == 0) { /* no error is the rank's own: nobody is named */
+        (void)roll_rankset_copy(&t->culprits, &t->spared);
+        roll_rankset_clear(&t->spared);
+    }
+}
+
+static void tell(struct roll_engine *e, struct refused_case *t)
+{
+    t->member = source_member(t->rank, t->rec->comm);
+    t->outcome = source_alive(t->rank) ? NOT_AGAIN : ENDED;
+    t->certainty = refused_is_from_elsewhere(t->rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
     for (uint32_t i = 0; i < e->sources; i++) {
         struct source *s = e->source[i];
         const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
-        if (same_creation(e, s, waiter, &inside->rec, c) &&
-            !refused_is_echo(e, s, &c->member[0], refused_last_error(s))) {
-            bool elsewhere = refused_is_from_elsewhere(refused_last_error(s));
-            t.rank = t.rank && elsewhere ? t.rank : s;
-            t.rec = refused_last_error(t.rank);
-            (void)roll_rankset_add(elsewhere ? &t.spared : &t.culprits, s->world);
-        } else if (at && made_by(e, s, &at->rec) == c) {
-            (void)roll_rankset_add(&t.waiting, s->world);
+        bool told = roll_rankset_has(&t->culprits, s->world) || roll_rankset_has(&t->spared, s->world);
+        (void)(told && refused_set_said(s, refused_is_noted(s)));
+        if (at && !told && made_by(e, s, &at->rec) == t->comm) {
+            (void)roll_rankset_add(&t->waiting, s->world);
         }
     }
-    if (roll_rankset_count(&t.culprits) == 0) { /* no error is the rank's own: nobody is named */
-        (void)roll_rankset_copy(&t.culprits, &t.spared);
-        roll_rankset_clear(&t.spared);
+    (void)refused_speak(e, t, 0);
+}
+
+/* `waiter` may wait inside a creation that others were refused. One of those who wait there is looked at for all. */
+static void look_at(struct roll_engine *e, struct source *waiter)
+{
+    const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
+    struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
+    struct refused_comm *own = c ? refused_of_comm(c) : NULL;
+    if (!c || creation_is_told(c) || !creates(&inside->rec) || (own && own->created_ns == e->clock + 1) ||
+        e->clock - waiter->init_since < e->config.stall_ns / 5) {
+        return;
     }
+    own = refused_make_comm(c);
+    if (own) {
+        own->created_ns = e->clock + 1;
+    }
+    struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c};
+    add_refused(e, &t, waiter);
     if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
-        t.member = source_member(t.rank, t.rec->comm);
-        t.outcome = source_alive(t.rank) ? NOT_AGAIN : ENDED;
-        t.certainty = refused_is_from_elsewhere(t.rec) ? ROLL_SUSPECTED : ROLL_PROVEN;
-        for (uint32_t i = 0; i < e->sources; i++) {
-            struct source *s = e->source[i];
-            bool told = roll_rankset_has(&t.culprits, s->world) || roll_rankset_has(&t.spared, s->world);
-            (void)(told && refused_set_said(s, refused_is_noted(s)));
-        }
-        (void)refused_speak(e, &t, 0);
+        tell(e, &t);
     }
     refused_case_fini(&t);
+}
+
+void refused_creation_tick(struct roll_engine *e)
+{
+    find_failed(e, refused_of_engine(e));
+    for (uint32_t i = 0; refused_of_engine(e)->faileds > 0 && i < e->sources; i++) {
+        look_at(e, e->source[i]);
+    }
 }

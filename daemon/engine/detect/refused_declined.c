@@ -22,9 +22,10 @@ static bool is_disputed(const struct comm *c, uint32_t seq)
 void declined_among(const struct roll_engine *e, const struct comm *c, uint32_t seq, const struct roll_rankset *ranks,
                     struct roll_rankset *out)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
+    for (uint32_t r = 0; refused_of_engine(e)->declined && r < c->size; r++) {
         uint32_t world = comm_world(e, c, r);
         const struct member *m = &c->member[r];
+        c->engine->effort++;
         if (world == NO_SOURCE || !roll_rankset_has(ranks, world)) {
             continue;
         }
@@ -71,7 +72,8 @@ void refused_mute_groups(struct roll_engine *e, const struct comm *c)
 
 void declined_tick(struct roll_engine *e, struct comm *c)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
+    const struct refused_comm *any = refused_of_comm(c);
+    for (uint32_t r = 0; any && any->declined > 0 && r < c->size; r++) {
         struct member *m = &c->member[r];
         struct refused_member *own = m->source != NO_SOURCE ? refused_of_member(m) : NULL;
         bool due =

@@ -154,6 +154,17 @@ static void give_up(struct roll_engine *e, struct member *m, struct entry *entry
     remember(e, m, rec);
 }
 
+/* The call of the member that rollcall refused is matched no more. */
+static void declined_over(struct member *m)
+{
+    struct refused_member *own = refused_of_member(m);
+    struct refused_comm *c = refused_of_comm(m->comm);
+    if (c && own->declined.open) {
+        c->declined--;
+    }
+    own->declined.open = false;
+}
+
 bool declined_at(const struct member *m, uint32_t seq)
 {
     const struct refused_member *own = refused_of_member(m);
@@ -171,7 +182,7 @@ void refused_repeat(struct roll_engine *e, struct member *m, const struct roll_r
         struct refused_member *own = refused_of_member(m);
         if (own && own->declined.open && own->declined.rec.seq == entry->rec.seq) {
             struct roll_record declined = own->declined.rec;
-            own->declined.open = false;
+            declined_over(m);
             give_up(e, m, entry, ticket, &declined);
         } else {
             bool of_group = declined_at(m, entry->rec.seq);
@@ -188,7 +199,7 @@ void refused_give_up(struct roll_engine *e, struct member *m)
     struct refused_member *own = refused_of_member(m);
     struct roll_record rec = own->declined.rec;
     bool newest = m->next == own->declined_upto;
-    own->declined.open = false;
+    declined_over(m);
     while (newest && m->next > rec.seq) {
         uint64_t ticket;
         struct entry *entry = refused_entry_at(e, m, m->next - 1, &ticket);
@@ -212,8 +223,10 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     }
     s->failed.op = ROLL_OP_NONE;
     if (call_failed(rec)) {
+        struct refused_engine *own = refused_of_engine(e);
         s->failed = *rec;
-        refused_of_engine(e)->errors = true;
+        own->errors = true;
+        own->declined = own->declined || call_declined(rec);
     }
 }
 
@@ -294,6 +307,7 @@ void refused_lost(struct roll_engine *e, uint32_t source, uint64_t count)
         struct refused_member *r = refused_of_member(m);
         if (r) {
             m->comm->refusals -= r->coll.open;
+            declined_over(m);
             *r = (struct refused_member){.coll = {.open = false}};
         }
     }
@@ -325,9 +339,11 @@ void refused_fresh(struct roll_engine *e, struct member *m, struct entry *entry)
 void refused_declined(struct roll_engine *e, struct member *m, const struct roll_record *rec)
 {
     struct refused_member *own = refused_make_member(m);
-    if (own) {
+    struct refused_comm *c = own ? refused_make_comm(m->comm) : NULL;
+    if (c) {
         m->was_refused = true;
         refused_of_engine(e)->errors = refused_of_engine(e)->declined = true;
+        c->declined += !own->declined.open;
         /* The calls of a group come from the newest to the oldest. */
         bool before =
             own->declined.open && source_same_unit(&own->declined.rec, rec) && rec->seq + 1 == own->declined.rec.seq;

@@ -15,13 +15,9 @@ enum refused_outcome refused_outcome_of(const struct source *s, const struct mem
 
 struct member *refused_member_in(const struct comm *c, const struct roll_engine *e, const struct source *s)
 {
-    uint32_t index = source_index(e, s);
-    for (uint32_t r = 0; c && r < c->size; r++) {
-        if (c->member[r].source == index) {
-            return &c->member[r];
-        }
-    }
-    return NULL;
+    uint32_t index = c ? source_index(e, s) : NO_SOURCE;
+    const struct member *m = index != NO_SOURCE ? comm_member_of(c, index) : NULL;
+    return m ? &c->member[m->rank] : NULL;
 }
 
 bool refused_is_own(const struct roll_engine *e, const struct source *s, const struct member *m,

@@ -112,18 +112,40 @@ bool refused_is_from_elsewhere(const struct roll_record *rec)
     return rec->result == NCCL_REMOTE_ERROR || rec->result == NCCL_TIMEOUT;
 }
 
+static void find_lost(const struct roll_engine *e, const struct comm *c, struct refused_comm *out)
+{
+    out->lost = NULL;
+    out->lost_more = false;
+    for (uint32_t r = 0; r < c->size; r++) {
+        const struct member *o = &c->member[r];
+        const struct source *s = o->source != NO_SOURCE ? e->source[o->source] : NULL;
+        if (s && s != out->lost && (s->proc == ROLL_PROC_DEAD || o->ended != 0)) {
+            out->lost_more = out->lost != NULL;
+            out->lost = s;
+        }
+    }
+    c->engine->effort += c->size;
+}
+
+/* Another member than s has died, or has aborted the communicator. Which members have is found once for all that ask,
+ * until a process ends, a member aborts, or one is heard for the first time: thousands of ranks may be refused at once.
+ */
+static bool others_lost(const struct roll_engine *e, struct comm *c, const struct source *s)
+{
+    uint64_t state = e->proc_changes + e->aborts + e->enrolled + 1;
+    struct refused_comm none = {0}, *made = refused_make_comm(c), *own = made ? made : &none;
+    if (own->lost_as_of != state) {
+        find_lost(e, c, own);
+        own->lost_as_of = state;
+    }
+    return own->lost_more || (own->lost && own->lost != s);
+}
+
 bool refused_is_echo(const struct roll_engine *e, const struct source *s, const struct member *m,
                      const struct roll_record *rec)
 {
     if (rec->result == NCCL_INVALID_ARGUMENT || !m) {
         return false;
     }
-    for (uint32_t r = 0; r < m->comm->size; r++) {
-        const struct member *o = &m->comm->member[r];
-        const struct source *other = o->source != NO_SOURCE ? e->source[o->source] : NULL;
-        if (other && other != s && (other->proc == ROLL_PROC_DEAD || o->ended != 0)) {
-            return true;
-        }
-    }
-    return m->ended != 0 || m->comm->aborted;
+    return others_lost(e, m->comm, s) || m->ended != 0 || m->comm->aborted;
 }

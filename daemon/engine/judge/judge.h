@@ -45,6 +45,9 @@ void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq);
 bool comm_silent_at(const struct comm *c, uint32_t seq);
 /* The rank is stuck for a reason that has been told. */
 bool source_explained(const struct source *s);
+/* It was, and has left the communicator of that trouble, and made no collective or message since: that it leaves others
+ * as well, and ends, follows. */
+bool source_gave_up(const struct source *s);
 /* The rank goes on beside the trouble of m's communicator, so its calls there do not hold it up: long after the trouble
  * was known its host came back from a wait, and the host is in no wait for that communicator. */
 bool source_beside(const struct source *s, const struct member *m);

@@ -159,7 +159,14 @@ void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s,
 void comm_mute_behind(struct roll_engine *e, const struct member *m, const struct source *s,
                       const struct roll_record *rec)
 {
+    bool fresh = !m->comm->muted;
     mute(e, m->comm, m->next, source_wall(s, rec));
+    for (uint32_t r = 0; fresh && r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        if (o->gone && !o->passed && o->source != NO_SOURCE) { /* it was read before the rank that tells why */
+            e->source[o->source]->gave_up = e->source[o->source]->next;
+        }
+    }
 }
 
 void comm_explained(struct roll_engine *e, struct comm *c)
@@ -201,6 +208,12 @@ bool source_explained(const struct source *s)
         }
     }
     return false;
+}
+
+bool source_gave_up(const struct source *s)
+{
+    bool goes_on = silence_is_call(&s->last) && roll_seal_ticket(s->last.seal) >= s->gave_up;
+    return s->gave_up != 0 && !goes_on;
 }
 
 bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q)

@@ -29,14 +29,16 @@ void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq)
     }
 }
 
-/* The member has got past the trouble. With the last member that can still move, the silence ends. */
-static void pass(struct roll_engine *e, struct member *m)
+/* The member has got past the trouble, or has left the communicator. With the last member that can still move, the
+ * silence ends; where members have only left, those of which nothing has come yet may be read a moment later. */
+static void pass(struct roll_engine *e, struct member *m, bool left)
 {
     struct comm *c = m->comm;
     m->passed = true;
     for (uint32_t r = 0; r < c->size; r++) {
         const struct member *o = &c->member[r];
-        bool moves = o->source != NO_SOURCE && source_alive(e->source[o->source]) && !o->gone;
+        bool moves =
+            o->source != NO_SOURCE ? source_alive(e->source[o->source]) && !o->gone : left && !c->open && !c->aborted;
         if (moves && !o->passed) {
             return;
         }
@@ -48,14 +50,16 @@ void silence_over(struct roll_engine *e, struct source *s, const struct roll_rec
 {
     struct member *m = e->muted_comms > 0 ? source_member(s, rec->comm) : NULL;
     if (m && m->comm->muted && !m->passed && silence_is_call(rec) && silence_is_beyond(m, s, rec)) {
-        pass(e, m);
+        pass(e, m, false);
     }
 }
 
 void silence_gone(struct roll_engine *e, struct member *m)
 {
     if (m->comm->muted && !m->passed) {
-        pass(e, m);
+        struct source *s = e->source[m->source];
+        s->gave_up = m->comm->explains ? s->next : s->gave_up;
+        pass(e, m, true);
     }
 }
 
@@ -64,7 +68,7 @@ void silence_waited(struct roll_engine *e, struct source *s, const struct roll_r
     for (uint32_t i = 0; e->muted_comms > 0 && silence_is_good_wait(wait) && i < s->members; i++) {
         struct member *m = s->member[i];
         if (m && m->comm->muted && !m->passed && silence_covers(s, m, wait)) {
-            pass(e, m);
+            pass(e, m, false);
         }
     }
 }
@@ -78,7 +82,7 @@ void silence_settle(struct roll_engine *e)
         struct comm *c = e->comm[i];
         for (uint32_t r = 0; c->muted && r < c->size; r++) {
             if (c->member[r].passed) {
-                pass(e, &c->member[r]);
+                pass(e, &c->member[r], c->member[r].gone);
                 break;
             }
         }

@@ -42,5 +42,11 @@ bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n);
  * some.
  */
 bool dead_judge(struct roll_engine *e, struct block *found, uint32_t n);
+/*
+ * Who is absent because it has left the communicator of b has left for a reason that has been told: an error in the
+ * trouble of another communicator, say, upon which a rank takes down all that it has. Whether that is seen before the
+ * process has ended, or that communicator is destroyed before this one, makes no difference.
+ */
+bool left_as_told(const struct roll_engine *e, const struct block *b);
 
 #endif

@@ -168,3 +168,16 @@ bool ended_judge(struct roll_engine *e, struct block *found, uint32_t n)
     }
     return any;
 }
+
+bool left_as_told(const struct roll_engine *e, const struct block *b)
+{
+    bool left = b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED, any = false;
+    for (uint32_t i = 0; left && i < e->sources; i++) {
+        const struct source *s = e->source[i];
+        if (roll_rankset_has(&b->absent, s->world) && source_newest(e, s->world) == s) {
+            any = true;
+            left = source_alive(s) ? source_explained(s) || source_gave_up(s) : e->ask->end_is_told(s);
+        }
+    }
+    return left && any;
+}

@@ -88,6 +88,17 @@ static bool is_absence(enum block_kind kind)
     return kind == BLOCK_FINISHED || kind == BLOCK_GONE || kind == BLOCK_ABORTED;
 }
 
+static bool ask_absence(struct roll_engine *e, struct block *b)
+{
+    const struct entry *waits = b->comm && left_as_told(e, b) ? source_entry(b->waiter, b->ticket) : NULL;
+    if (!waits) {
+        return ask(e, b);
+    }
+    comm_mute_at(e, b->comm, b->waiter, &waits->rec);
+    comm_explained(e, b->comm);
+    return true;
+}
+
 /* Judges the calls that some members never will make: first calls that most members have made, then those that few have
  * made, then the ties, then those of which the vote is still open. */
 static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t n)
@@ -124,7 +135,7 @@ static bool judge_absences(struct roll_engine *e, struct block *found, uint32_t 
                 b->beside = false;
             }
             if (!block_known(b) && !source_explained(b->waiter) && (b->camp != CAMP_OPEN || is_overdue(e, b))) {
-                any = ask(e, b) || any;
+                any = ask_absence(e, b) || any;
             }
         }
     }

@@ -390,14 +390,24 @@ uint32_t comm_world(const struct roll_engine *e, const struct comm *c, uint32_t 
     return source == NO_SOURCE ? NO_SOURCE : e->source[source]->world;
 }
 
+/* Of the members of the communicator and the communicators of the source the fewer are looked at: ids are never used
+ * again, so a source knows all communicators of which it is a member. */
 const struct member *comm_member_of(const struct comm *c, uint32_t source)
 {
-    for (uint32_t r = 0; r < c->size; r++) {
-        if (c->member[r].source == source) {
-            return &c->member[r];
+    const struct source *s = source < c->engine->sources ? c->engine->source[source] : NULL;
+    const struct member *found = NULL;
+    if (s && c->size > s->members) {
+        for (size_t i = 0; i < s->members; i++) {
+            const struct member *m = s->member[i];
+            found = m && m->comm == c && (!found || m->rank < found->rank) ? m : found;
         }
+        c->engine->effort += s->members;
     }
-    return NULL;
+    for (uint32_t r = 0; s && c->size <= s->members && r < c->size && !found; r++) {
+        found = c->member[r].source == source ? &c->member[r] : NULL;
+        c->engine->effort++;
+    }
+    return found;
 }
 
 void comm_free(struct comm *c)

@@ -578,12 +578,7 @@ bool source_certain(struct source *s, const struct roll_record *rec)
 
 uint32_t source_index(const struct roll_engine *e, const struct source *s)
 {
-    for (uint32_t i = 0; i < e->sources; i++) {
-        if (e->source[i] == s) {
-            return i;
-        }
-    }
-    return NO_SOURCE;
+    return s && s->number < e->sources && e->source[s->number] == s ? s->number : NO_SOURCE;
 }
 
 bool source_holds(const struct source *s, uint64_t ticket, const struct member *m, uint32_t seq)

@@ -132,8 +132,9 @@ struct moe_dispatch_plan {
         filler; /* how many of the received rows are zero rows that row_multiple adds; 0 where only the device knows */
     int64_t empty_experts; /* local experts without rows; -1: the host does not know */
     int64_t slack;         /* legacy static_rows: rows beyond those that the routing map fills */
-    uint32_t remedied;     /* bits of remedy.h: the local remedies that cured something in this forward */
-    int32_t peers;         /* members of the all-to-all; 0: the kind has no splits (allgather) */
+    uint32_t
+        remedied;  /* bits of remedy.h: what cured something in this forward, by itself or because it was agreed on */
+    int32_t peers; /* members of the all-to-all; 0: the kind has no splits (allgather) */
     const int64_t *split_sent,
         *split_received; /* [peers] rows for and from each member; borrowed until the next prepare */
 };

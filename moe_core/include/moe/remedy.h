@@ -24,7 +24,8 @@ enum moe_remedy {
      * (Megatron-LM #4816).
      */
     MOE_REMEDY_UNEVEN = 1u << 3,
-    /* Symmetric, R4': tokens are padded to a fixed bound, without R4's exchange and wait. */
+    /* Symmetric, R4': tokens are padded to a fixed bound, without R4's exchange and wait. In force before the ranks
+     * know whether their numbers differ; reported as used where they do. */
     MOE_REMEDY_BOUND = 1u << 4,
     /* Local, R5: slack rows are zeroed. */
     MOE_REMEDY_SANITIZE = 1u << 5,

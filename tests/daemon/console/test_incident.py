@@ -101,7 +101,7 @@ class Incident(Case):
         self.assertRegex(self.read(bundle, "versions.txt"), r"(?s)root: rollcall .*glibc.*libzmq.*libnccl\.so\.2")
         self.assertIn("cat_sync", self.read(bundle, "stacks.txt") if "stacks.txt" in readme else "cat_sync")
         self.assertIn("proven call-skipped", self.read(bundle, "logs.txt"))
-        self.assertEqual(json.loads(self.read(bundle, "status.json"))["schema"], "rollcall.status/1")
+        self.assertEqual(json.loads(self.read(bundle, "status.json"))["schema"], "rollcall.status/2")
 
     def test_a_healthy_job_makes_none(self):
         r = self.rollcall("run", "-n", "4", "--hostnccl", "--incident-dir", self.out, "--", CATALOGUE, "skipped",

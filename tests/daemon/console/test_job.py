@@ -237,7 +237,7 @@ class Job(Case):
         self.assertIn("ranks 4", top.stdout)
         self.assertIn("RANK  HOST", top.stdout)
         status = json.loads(self.rollcall("top", "--json").stdout)
-        self.assertEqual(status["schema"], "rollcall.status/1")
+        self.assertEqual(status["schema"], "rollcall.status/2")
         self.assertEqual([r["rank"] for r in status["ranks"]], [0, 1, 2, 3])
         self.assertRegex(status["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")
         why = self.rollcall("why", "0")

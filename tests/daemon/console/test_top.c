@@ -2,6 +2,7 @@
 #include "tests/trace/cmocka_all.h"
 
 #include "daemon/base/text.h"
+#include "daemon/console/text.h"
 #include "daemon/console/top/top_view.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 /* Four ranks; 0, 2 and 3 stand in the same AllReduce, 1 is one call behind. */
 static const char status_text[] =
-    "{\"schema\":\"rollcall.status/1\",\"run\":{\"job\":\"j\",\"restart\":0,\"policy\":\"observe\"},"
+    "{\"schema\":\"rollcall.status/2\",\"run\":{\"job\":\"j\",\"restart\":0,\"policy\":\"observe\"},"
     "\"summary\":{\"ranks\":4,\"ranks_live\":4,\"calls\":1234,\"records\":1300,\"comms\":1,\"findings\":1,\"verdicts\":"
     "1,"
     "\"lost\":0,\"incomplete\":1},"
@@ -362,6 +363,14 @@ static void test_how_a_rank_stands_is_told_in_the_words_of_the_page(void **state
             json_decref(status);
         }
     }
+    /* An older root, rollcall.status/1: there `waits_for` is a number. */
+    json_t *older = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":3,"
+                         "\"awaits\":\"4-7\",\"last\":{\"op\":\"AllReduce\"}}]}");
+    char *text = once(older, NULL, false, 0);
+    assert_non_null(strstr(text, " 4-7        AllReduce "));
+    assert_int_equal(roll_row_pending(json_array_get(json_object_get(older, "ranks"), 0)), 3);
+    free(text);
+    json_decref(older);
     json_t *status = load("{\"ranks\":[{\"rank\":0,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"2\"},"
                           "{\"rank\":1,\"state\":\"running\",\"stands\":\"waiting\",\"waits_for\":\"3\"}]}");
     struct roll_columns t = {0};

@@ -421,6 +421,34 @@ uint32_t sim_open(const struct sim *sim, roll_engine_t *e, uint32_t rank)
     return source;
 }
 
+/* Feeds what the rank that is furthest behind in time does next, until all have done all. */
+static void feed_by_time(const struct sim *sim, roll_engine_t *e, const uint32_t *source, size_t *at, uint64_t *now)
+{
+    uint64_t *clock = calloc(sim->ranks, sizeof(*clock)), began = *now;
+    uint32_t sources = sim->ranks - sim->skip_last_source;
+    assert_non_null(clock);
+    for (;;) {
+        uint32_t r = sources;
+        for (uint32_t i = 0; i < sources; i++) {
+            bool left = at[i] < sim->rank[i].events;
+            r = left && (r == sources || clock[i] < clock[r]) ? i : r;
+        }
+        if (r == sources) {
+            break;
+        }
+        const struct sim_event *event = &sim->rank[r].event[at[r]++];
+        if (event->kind == SIM_PASS) {
+            clock[r] += event->first;
+            continue;
+        }
+        if (clock[r] > *now - began) {
+            sim_wait(e, clock[r] - (*now - began), now);
+        }
+        sim_feed(e, source[r], event, now);
+    }
+    free(clock);
+}
+
 static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, uint64_t *now)
 {
     size_t *at = calloc(sim->ranks, sizeof(*at));
@@ -433,6 +461,10 @@ static void feed_all(const struct sim *sim, roll_engine_t *e, uint32_t order, ui
     for (uint32_t r = 0; r < sources; r++) {
         source[r] = sim_open(sim, e, r);
         left += sim->rank[r].events;
+    }
+    if (order == SIM_BY_TIME) {
+        feed_by_time(sim, e, source, at, now);
+        left = 0;
     }
     for (uint32_t turn = 0; left > 0; turn++) {
         uint32_t r = pick(order, sources, &state, turn);

@@ -113,6 +113,9 @@ void sim_expect_at(const struct sim *sim, const char *findings, const char *file
 /* The same of findings and notes together. */
 void sim_expect_with_notes(const struct sim *sim, const char *said);
 #define SIM_ORDERS 9u
+/* One more order for sim_run and sim_run_all: each rank has a clock of its own, which sim_pass moves on, and what the
+ * ranks do is read when they do it. */
+#define SIM_BY_TIME 100u
 
 /* Signals and exit codes as wait statuses. */
 #define SIM_SIGNAL(n) (n)

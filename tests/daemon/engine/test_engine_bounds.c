@@ -4,7 +4,7 @@
  * as much; what is quadratic costs 64 times as much.
  */
 #include "daemon/engine/model/engine_state.h"
-#include "tests/daemon/engine/sim.h"
+#include "tests/daemon/engine/scenes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -278,6 +278,135 @@ static void test_wrong_call_of_many_is_not_judged_anew_with_each_rank(void **sta
     crowd_close(&c);
 }
 
+/* The next verdict about a refused call; NULL: there is none left. Others are passed over. */
+static const struct roll_verdict *next_refused(struct crowd *c)
+{
+    const struct roll_verdict *v;
+    do {
+        v = roll_engine_next(c->e);
+    } while (v && (v->code != ROLL_VERDICT_CALL_REFUSED || v->certainty == ROLL_NOTE));
+    return v;
+}
+
+/* NCCL refuses a call of all ranks but the first, which waits in it. They go on, or do not (at_once), and end one after
+ * the other within two fifths of a second. Told is what each of them did, once for all of them. */
+static uint64_t cost_of_refused(uint32_t ranks, uint8_t error, bool at_once)
+{
+    enum { TIMES = 20, SYSTEM_ERROR = 2 }; /* which is an echo where a peer has died, not where it has left */
+    enum roll_proc_state end = error == SYSTEM_ERROR ? ROLL_PROC_FINISHED : ROLL_PROC_DEAD;
+    struct crowd c;
+    crowd_open(&c, ranks);
+    uint32_t all = sim_comm(c.sim, "all", NULL, ranks);
+    sim_all(c.sim, all, AR, 64);
+    for (uint32_t r = 0; r < ranks; r++) {
+        sim_sync(c.sim, r);
+        sim_call(c.sim, r, all, AR, 128)->result = r == 0 ? 0 : error;
+    }
+    sim_stuck(c.sim, 0);
+    uint64_t before = c.e->effort;
+    crowd_pass(&c, at_once ? S_ / 50 : 7 * S_);
+    const struct roll_verdict *v = next_refused(&c);
+    assert_true(at_once == (v == NULL));
+    if (v) {
+        assert_int_equal(v->certainty, ROLL_SUSPECTED);
+        assert_int_equal(roll_rankset_count(&v->culprits), ranks - 1);
+        assert_null(next_refused(&c));
+    }
+    for (uint32_t k = 0; k < TIMES; k++) {
+        for (uint32_t r = 1 + k; r < ranks; r += TIMES) {
+            assert_int_equal(roll_engine_process(c.e, c.source[r], end, SIM_EXIT(1)), 0);
+        }
+        crowd_pass(&c, S_ / 50);
+    }
+    crowd_pass(&c, 7 * S_);
+    v = next_refused(&c); /* they end within one stall: they are told together, and once */
+    assert_non_null(v);
+    assert_int_equal(v->certainty, ROLL_PROVEN);
+    assert_int_equal(roll_rankset_count(&v->culprits), ranks - 1);
+    assert_null(next_refused(&c));
+    uint64_t cost = c.e->effort - before;
+    crowd_close(&c);
+    return cost;
+}
+
+static uint64_t cost_of_wrong_argument(uint32_t ranks)
+{
+    return cost_of_refused(ranks, 4, false);
+}
+
+static uint64_t cost_of_error(uint32_t ranks)
+{
+    return cost_of_refused(ranks, 2, false); /* ncclSystemError */
+}
+
+static uint64_t cost_of_sudden_end(uint32_t ranks)
+{
+    return cost_of_refused(ranks, 4, true);
+}
+
+static void test_one_error_of_all_ranks_is_looked_at_once_for_all(void **state)
+{
+    (void)state;
+    expect_linear(cost_of_wrong_argument);
+    expect_linear(cost_of_error);
+    expect_linear(cost_of_sudden_end);
+}
+
+/* Half of the ranks wait in a creation to which one more belongs, and the other half were refused another one: who
+ * waits is not compared with each of those. */
+static uint64_t cost_of_creation(uint32_t ranks)
+{
+    struct crowd c;
+    crowd_open(&c, ranks);
+    uint32_t half = ranks / 2, *few = calloc(ranks, sizeof(*few));
+    assert_non_null(few);
+    for (uint32_t r = 0; r < ranks; r++) {
+        few[r] = r;
+    }
+    (void)scene_creation(c.sim, few, half, half + 1);
+    uint32_t other = sim_comm(c.sim, "other", few + half, half);
+    for (uint32_t r = half; r < ranks; r++) {
+        struct roll_record *rec = sim_record(c.sim, r, ROLL_OP_COMM_INIT, other);
+        rec->count = half;
+        rec->peer = (int32_t)(r - half);
+        rec->result = 4;
+    }
+    free(few);
+    uint64_t before = c.e->effort;
+    crowd_pass(&c, 2 * S_);
+    uint64_t cost = c.e->effort - before;
+    assert_null(roll_engine_next(c.e));
+    crowd_close(&c);
+    return cost;
+}
+
+static void test_refused_creation_is_sought_once_for_all_who_wait_in_one(void **state)
+{
+    (void)state;
+    expect_linear(cost_of_creation);
+}
+
+/* Calls of one place differ in a way that hangs nothing: where rollcall has refused no call of the job, nobody is asked
+ * which calls it has refused there. */
+static void test_nobody_is_asked_what_rollcall_refused_where_it_refused_nothing(void **state)
+{
+    (void)state;
+    struct crowd c;
+    crowd_open(&c, MANY);
+    uint32_t all = sim_comm(c.sim, "all", NULL, MANY);
+    for (uint32_t r = 0; r < MANY; r++) {
+        sim_call(c.sim, r, all, AR, 64)->redop = r == 3 ? ROLL_RED_MAX : ROLL_RED_SUM;
+        sim_return(c.sim, r);
+    }
+    uint64_t before = c.e->effort;
+    crowd_feed(&c);
+    c.now += S_ / 10;
+    assert_int_equal(roll_engine_tick(c.e, c.now), 0);
+    assert_int_equal(crowd_said(&c, ROLL_VERDICT_REDOP_MISMATCH), 1);
+    assert_true(c.e->effort - before < MANY);
+    crowd_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +415,9 @@ int main(void)
         cmocka_unit_test(test_tick_does_not_look_at_ranks_without_news),
         cmocka_unit_test(test_row_of_calls_takes_few_looks_at_each_rank),
         cmocka_unit_test(test_wrong_call_of_many_is_not_judged_anew_with_each_rank),
+        cmocka_unit_test(test_one_error_of_all_ranks_is_looked_at_once_for_all),
+        cmocka_unit_test(test_refused_creation_is_sought_once_for_all_who_wait_in_one),
+        cmocka_unit_test(test_nobody_is_asked_what_rollcall_refused_where_it_refused_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,46 @@ static void test_a_suspicion_is_proven_or_taken_back(void **state)
     }
 }
 
+/* The host makes the call again, and the process ends in order. That it has ended is known a moment before the records
+ * of what it did last: until these have been read nobody says that it ended without the call. */
+static void test_who_makes_the_call_again_before_its_end_is_not_accused_for_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i], odd = n - 1, source[64];
+        struct sim *sim = sim_new(n);
+        uint32_t w = peers_wait(sim);
+        sim_call(sim, n - 2, w, ROLL_OP_BROADCAST, 100)->peer = 0;
+        sim_stuck(sim, n - 2);
+        is_refused(sim, odd, w, SCENE_BAD)->peer = (int32_t)n;
+        size_t upto = sim->rank[odd].events;
+        sim_call(sim, odd, w, ROLL_OP_BROADCAST, 100)->peer = 0;
+        sim_sync(sim, odd);
+        roll_engine_t *e = roll_engine_new(&sim->config);
+        assert_non_null(e);
+        uint64_t now = 0;
+        for (uint32_t r = 0; r < n; r++) {
+            source[r] = sim_open(sim, e, r);
+            for (size_t k = 0; k < (r == odd ? upto : sim->rank[r].events); k++) {
+                sim_feed(e, source[r], &sim->rank[r].event[k], &now);
+            }
+        }
+        sim_wait(e, 3 * S_, &now);
+        assert_int_equal(roll_engine_process(e, source[odd], ROLL_PROC_FINISHED, SIM_EXIT(0)), 0);
+        sim_wait(e, S_ / 20, &now); /* less than a fifth of a stall */
+        for (size_t k = upto; k < sim->rank[odd].events; k++) {
+            sim_feed(e, source[odd], &sim->rank[odd].event[k], &now);
+        }
+        sim_wait(e, 4 * S_, &now);
+        const struct roll_verdict *said = roll_engine_next(e);
+        if (said) {
+            fail_msg("%u ranks: %s: %s", n, roll_certainty_name(said->certainty), said->text);
+        }
+        roll_engine_destroy(&e);
+        sim_destroy(&sim);
+    }
+}
+
 /* More stories than there is room for: all are accused, and the text says of whom it does not tell. */
 static void test_many_stories_leave_some_untold(void **state)
 {
@@ -247,6 +287,41 @@ static void test_many_stories_leave_some_untold(void **state)
     tells(sim, "proven call-refused", 1, 7, "root 9 does not exist", "a call was refused there as well; what differs");
 }
 
+/* Nobody waits where all made the mistake: one note tells of all, and one of all that could not make a communicator. */
+static void test_one_mistake_of_all_ranks_is_one_note(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * 2; i++) {
+        uint32_t n = sizes[i % SIZES];
+        bool creation = i >= SIZES;
+        char want[64], said[96];
+        struct sim *sim = sim_new(n);
+        uint32_t w = sim_world(sim);
+        for (uint32_t r = 0; r < n; r++) {
+            if (creation) {
+                struct roll_record *rec = sim_record(sim, r, ROLL_OP_COMM_INIT, w);
+                rec->count = n;
+                rec->peer = (int32_t)r;
+                rec->result = 2;
+            } else {
+                is_refused(sim, r, w, SCENE_BAD)->dtype = 77;
+            }
+            sim_proc(sim, r, ROLL_PROC_FINISHED, SIM_EXIT(1));
+        }
+        sim_expect_with_notes(sim, "note call-refused -");
+        snprintf(want, sizeof(want), "Ranks 0-%u called %s", n - 1, creation ? "CommInit" : "Broadcast");
+        snprintf(said, sizeof(said), "the ranks have ended (each: exit code 1)");
+        for (uint32_t order = 0; order < SIM_ORDERS; order++) {
+            char *got = sim_run(sim, order, true, true);
+            if (!strstr(got, want) || !strstr(got, said)) {
+                fail_msg("order %u: no '%s', or no '%s', in: %s", order, want, said, got);
+            }
+            free(got);
+        }
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,7 +331,9 @@ int main(void)
         cmocka_unit_test(test_who_may_still_make_the_call_is_not_accused),
         cmocka_unit_test(test_who_is_refused_later_is_told_beside_the_first),
         cmocka_unit_test(test_a_suspicion_is_proven_or_taken_back),
+        cmocka_unit_test(test_who_makes_the_call_again_before_its_end_is_not_accused_for_it),
         cmocka_unit_test(test_many_stories_leave_some_untold),
+        cmocka_unit_test(test_one_mistake_of_all_ranks_is_one_note),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ def switched(tmp):
     shown = job.console("remedy", "on", "fill")
     check(re.search(r"(?m)^fill +on ", shown), "the answer does not show it on", shown)
     check(re.search(r"(?m)^fill +on +local ", job.console("remedy", "list")), "remedy list does not show it")
-    check(job.json("rollcall.status/1", "top")["remedies"]["on"] == ["fill"], "top does not show it")
+    check(job.json("rollcall.status/2", "top")["remedies"]["on"] == ["fill"], "top does not show it")
     check("remedies fill" in job.console("top", "--once").splitlines()[0], "top --once does not show it")
     status, out, err, verdicts = job.end()
     check(status == 0, f"status {status}", err)
@@ -200,7 +200,7 @@ def hung(tmp):
           "why without a rank leaves out some that wait, or is out of order", everyone)
     job.json("rollcall.why/1", "why")
     job.json("rollcall.remedy/1", "remedy", "list")
-    status = job.json("rollcall.status/1", "top")
+    status = job.json("rollcall.status/2", "top")
     check(all(r["pending"] > 0 for r in status["ranks"] if r["rank"] in waiting), "top shows no waiting rank",
           json.dumps(status))
     refused = run([PROGRAMS.rollcall, "remedy", "on", "fill", "--layer", "99"], env=job.env)

@@ -7,7 +7,8 @@ usage: check_hazards.py BIN_DIR [OPTION of rollcall run]...
 Of each finding are checked the code, how certain it is, the ranks it accuses, the step, the communicator and the layer.
 Which ranks are without tokens, where and when, the healthy twin says itself (--verbose): it routes alike. A cured job
 ends, and has the losses of the healthy one, digit by digit: by name without a tool (MOE_REMEDIES), and under policy
-auto, where the remedy is reported as used. With options of rollcall run only the findings are checked, not the cures.
+auto, where the remedy is reported as used, and no other one. With options of rollcall run only the findings are
+checked, not the cures.
 
 Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
 rollcall does not see.
@@ -65,10 +66,11 @@ def everywhere(layer, comm="edp"):
 
 class Case:
     """sick, healthy: options of moe_train. code, certainty, places: what must be found, and nothing else but `also`,
-    codes of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants."""
+    codes of consequences that may be told beside it. cures: remedies by name; auto: the one that policy auto grants;
+    beside: others that are reported as used then."""
 
-    def __init__(self, hazard, sick, healthy, finding, cures=(), auto=None, also=()):
-        self.hazard, self.sick, self.healthy, self.also = hazard, sick, healthy, also
+    def __init__(self, hazard, sick, healthy, finding, cures=(), auto=None, also=(), beside=()):
+        self.hazard, self.sick, self.healthy, self.also, self.beside = hazard, sick, healthy, also, beside
         (self.code, self.certainty), self.places = finding
         self.cures, self.auto = cures, auto
 
@@ -173,10 +175,13 @@ def cured(case, tmp, number, want):
         out = os.path.join(tmp, f"{number}-auto.json")
         done = run(command(PROGRAMS, RANKS, out, ["--policy", "auto"], [*case.sick.split(), *STEPS, *WATCHDOG]))
         verdicts = read(out)
-        used = [v for v in verdicts if v["remedied"] and v["remedy"] and v["remedy"]["name"] == case.auto]
+        names = [v["remedy"]["name"] for v in verdicts if v["remedied"] and v["remedy"]]
+        used = [name for name in names if name == case.auto]
         if done.returncode != 0 or losses(done.stdout) != want or not used:
             wrong += [f"{case.hazard}: policy auto: status {done.returncode}, {len(used)} reports that {case.auto} was "
                       "used, or not the losses of the healthy twin", show(verdicts), done.stderr[-400:]]
+        wrong += [f"{case.hazard}: policy auto: {name} is reported as used, and there was nothing to cure for it"
+                  for name in sorted({*names} - {case.auto, *case.beside})]
         wrong += [f"{case.hazard}: policy auto: a finding in a job that was cured: {v['text']}"
                   for v in findings(verdicts) if not v["remedied"]]
     return wrong
