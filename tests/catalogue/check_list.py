@@ -18,7 +18,7 @@ ELSEWHERE = {
     "opposite-order": ("it is for calls that could be left early; on hostnccl the opposite order waits at once, and is "
                        "a circular-wait", "tests/daemon/engine/test_engine_order.c"),
     "crossed-wait": ("the programs that can show it may show a skipped call as well: which is said depends on who is "
-                     "seen first", "tests/daemon/engine/first_life.c"),
+                     "seen first", "tests/daemon/engine/first_calls.c"),
     "p2p-unmatched": ("a message without a partner may be said as the death of the partner, or as the circle that it "
                       "makes, whichever shows first", "tests/daemon/engine/test_engine_pairs.c"),
     "rank-blocked": ("what the host waits for shows as a circle or as a message without a partner where that is seen "
