@@ -45,7 +45,7 @@ static void end_case(struct roll_run *run)
     roll_feed_destroy(&d->feed);
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
-        d->stalls_there = d->comes = false;
+        d->stalls_there = d->comes = d->anew = false;
     d->number = d->named_keys = 0;
 }
 
@@ -81,7 +81,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
     }
-    d->sent = 0;
+    d->awaited_peer = d->awaited_stream = 0;
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s%s)", run->job, run->restart, why,
              (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "",
@@ -366,13 +366,11 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
 {
     struct roll_digested *d = run->digested;
     struct digested_ring *r = roll_digested_ring_of(d, frame->head.stream);
-    if (!r || d->number == 0 || (d->narrow && d->broad)) { /* what is about to be begun anew takes nothing */
+    if (!r || d->number == 0 || roll_case_is_left(d)) { /* what is about to be begun anew takes nothing */
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {
-        d->sent -= roll_digested_has_sent(r);
         take_mark(run, r, frame);
-        d->sent += roll_digested_has_sent(r);
         return 0;
     }
     if (!r->begun || r->cut) {

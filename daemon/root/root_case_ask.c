@@ -241,35 +241,43 @@ void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run)
     free(ask);
 }
 
-static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
+/* The first ring of this peer, from number `from` on, of which something is awaited; peer->used: there is none. Of a
+ * ring that the run could not keep for want of memory nothing is. */
+static size_t awaited_of(const struct roll_run *run, const struct roll_peer *peer, size_t from)
 {
-    for (size_t k = 0; k < peer->used; k++) {
+    size_t k = peer->gone || roll_streams_count(peer, run) == 0 || from > peer->used ? peer->used : from;
+    for (; k < peer->used; k++) {
         const struct digested_ring *r =
             peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
         if (r && !roll_digested_has_sent(r)) {
-            return false;
+            return k;
         }
     }
-    return true;
+    return peer->used;
 }
 
-/* Asked in each turn of the root, while thousands of rings send: mostly it is enough to count. */
+/*
+ * Asked in each turn of the root, while thousands of rings send: so the look begins at the ring that was awaited last,
+ * and goes round behind that. To count the rings that have sent, and those that agents hold, was rejected: a ring that
+ * two agents hold, or that could not be kept, is counted on one side only.
+ */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
 {
-    bool all = true, any = false; /* where all agents have gone nobody has been asked yet */
-    size_t asked = 0;
-    for (size_t i = 0; i < root->peers_used; i++) {
-        asked += root->peers[i]->gone ? 0 : roll_streams_count(root->peers[i], run);
-    }
-    if (run->digested->sent < asked) {
-        return false;
-    }
-    for (size_t i = 0; i < root->peers_used && all; i++) {
+    struct roll_digested *d = run->digested;
+    bool any = false; /* where all agents have gone nobody has been asked yet */
+    size_t first = d->awaited_peer < root->peers_used ? d->awaited_peer : 0;
+    for (size_t n = 0; root->peers_used > 0 && n <= root->peers_used; n++) {
+        size_t i = (first + n) % root->peers_used, from = n == 0 && i == d->awaited_peer ? d->awaited_stream : 0;
         const struct roll_peer *peer = root->peers[i];
+        size_t at = awaited_of(run, peer, from);
+        if (at < peer->used) {
+            d->awaited_peer = i;
+            d->awaited_stream = at;
+            return false;
+        }
         any = any || (!peer->gone && roll_streams_count(peer, run) > 0);
-        all = peer->gone || has_sent(run, peer);
     }
-    return all && any;
+    return any;
 }
 
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
@@ -278,7 +286,7 @@ void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
     struct roll_frame_excerpt *ask = NULL;
     run->digested->unasked = false;
     for (size_t i = 0; i < root->peers_used; i++) {
-        if (!root->peers[i]->gone && !has_sent(run, root->peers[i])) {
+        if (awaited_of(run, root->peers[i], 0) < root->peers[i]->used) {
             ask = ask ? ask : ask_new(root, run->digested, &bytes);
             if (ask) {
                 send_ask(run, root->peers[i], ask, bytes);

@@ -32,7 +32,8 @@
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
 #define FRONT_NS  (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
-#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then */
+#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then, where all are seen; */
+#define NARROW_MOST_NS (10000 * ROLL_MS) /* and no longer is waited for them */
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
                             */
@@ -79,7 +80,7 @@ void roll_digested_destroy(struct roll_digested **pointer)
 /* A case has not been judged yet, or not by all that it will be. */
 static bool is_looking(const struct roll_digested *d)
 {
-    return d->number != 0 && (!d->fed || (d->narrow && d->broad));
+    return d->number != 0 && (!d->fed || roll_case_is_left(d));
 }
 
 bool roll_digested_waits(const struct roll_run *run)
@@ -160,9 +161,8 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     r->header = memcpy(header, frame->payload, bytes);
     r->header_bytes = bytes;
     if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
-        roll_case_broaden(d);
+        d->anew = d->wider = true;
     }
-    d->sent -= d->number != 0 && roll_digested_has_sent(r);
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     if (d->fed) {           /* what it keeps is wanted, also when the run is over */
         r->came_ns = roll_mono_ns();
@@ -302,7 +302,8 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last && d->narrow) {
         roll_case_broaden(d);
     }
-    if (d->wider && d->again < AGAIN && (last || (d->narrow && d->broad) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
+    if (d->wider && d->again < AGAIN &&
+        (last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again += !(d->narrow && d->broad);
         roll_case_open(root, run, now);
     } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
@@ -338,15 +339,41 @@ static uint64_t patience(const struct roll_digested *d)
     return d->hasty && any ? SOON_NS : STAGE_NS;
 }
 
-/* A case that has the calls on some communicators alone has told what it can. Where the wrong call has made others
+/* All of the run has been seen for so long, since this moment and since somebody was not seen last: what has not come in
+ * this time was not made. */
+static bool was_seen_since(const struct roll_digested *d, uint64_t since, uint64_t ns, uint64_t now)
+{
+    return now > since + ns && now > d->dark_ns + ns;
+}
+
+/*
+ * The wrong call has made others stand: the first members have come no further since the case was opened, or somebody
+ * stands there and the others have come no further since. A rank that is late, or an agent without a processor, stands
+ * as well, but for a moment; and a job that goes on has left the place far behind by the time that all its records are
+ * asked for, so that nobody is named then.
+ */
+static bool hangs_there(struct roll_digested *d, uint64_t now)
+{
+    uint64_t front = roll_case_front(d);
+    if (d->stalls_there && front > d->stall_front) {
+        d->stall_front = front;
+        d->stall_ns = now;
+    }
+    return (was_seen_since(d, d->fed_ns, FRONT_NS, now) && front <= d->front) ||
+           (d->stalls_there && was_seen_since(d, d->stall_ns, FRONT_NS, now) && roll_case_any_stands(d, true));
+}
+
+/*
+ * A case that has the calls on some communicators alone has told what it can. Where the wrong call has made others
  * stand, the engine has to see that they do; where all go on, nobody could know more than it does before the rest
- * comes. */
-static bool wants_all(const struct roll_digested *d, uint64_t now)
+ * comes.
+ */
+static bool wants_all(struct roll_digested *d, uint64_t now)
 {
     uint64_t since = d->engine_news ? d->rest_ns : d->fed_ns;
-    bool hangs = d->stalls_there || (now > d->fed_ns + FRONT_NS && roll_case_front(d) <= d->front);
-    return (d->stalls && now > since + SETTLE_NS && roll_case_any_stands(d, false)) || (!d->named && hangs) ||
-           (!d->engine_news && now > since + NARROW_NS);
+    bool elsewhere = d->stalls && d->engine_news && now > since + SETTLE_NS && roll_case_any_stands(d, false);
+    bool late = was_seen_since(d, since, NARROW_NS, now) || now > since + NARROW_MOST_NS;
+    return elsewhere || (!d->named && hangs_there(d, now)) || (!d->engine_news && late);
 }
 
 /* Of a ring that was announced while the others' records were judged, its records are awaited. */
@@ -460,6 +487,9 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     } else if (d && d->rings > 0) {
         last = is_over_now(root, run, now) || last;
         d->over_seen = d->over_seen || last;
+    }
+    if (d && !run->seen) {
+        d->dark_ns = now;
     }
     if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {
         return;

@@ -95,7 +95,7 @@ struct roll_digested {
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
     uint64_t number; /* 0: none is */
-    size_t sent;     /* rings of which nothing is awaited any more */
+    size_t awaited_peer, awaited_stream; /* the ring that was awaited when it was looked last, by its agent's number */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
@@ -106,7 +106,11 @@ struct roll_digested {
     uint32_t named_keys;
     uint64_t front;       /* how far their members had come there, in all, when it was opened */
     bool stalls;          /* meanwhile it was hinted at that somebody stands, */
-    bool stalls_there;    /* on one of these communicators */
+    bool stalls_there;    /* on one of these communicators; */
+    uint64_t stall_front; /* how far they had come then, or later, */
+    uint64_t stall_ns;    /* and since when they have come no further */
+    uint64_t dark_ns;     /* when some live rank of the run was not seen last: nobody knows whether it stood */
+    bool anew;            /* a ring of it was announced anew: it is begun anew, that way again */
     bool broad;           /* until it is closed it is not begun that way: that was not enough, or would not be */
     bool blind;           /* its engine was fed when nobody had sent records: it cannot know where those come in */
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
@@ -228,6 +232,11 @@ bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digeste
 bool roll_case_any_stands(const struct roll_digested *d, bool there);
 /* How far the first members have come on the communicators whose calls differ, in all. */
 uint64_t roll_case_front(const struct roll_digested *d);
+/* The open case has the calls on some communicators alone, and is about to be begun anew. */
+static inline bool roll_case_is_left(const struct roll_digested *d)
+{
+    return d->narrow && (d->broad || d->anew);
+}
 /* Decides whether all rings are asked for their records, or those that are concerned. */
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d);
 /* Asks all agents of the run; where no case is open they hear that no more is wanted. */

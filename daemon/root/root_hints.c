@@ -134,6 +134,16 @@ static void note_open(struct roll_digested *d, const struct roll_digest *up, uin
     d->unseen = d->unseen || (cut && d->late_urgent);
 }
 
+/* Somebody stands, while a case has the calls on some communicators alone. */
+static void note_stall(struct roll_digested *d, uint64_t key, uint64_t now)
+{
+    if (!d->stalls_there && roll_hint_differs(d, key)) {
+        d->stalls_there = true;
+        d->stall_front = roll_case_front(d);
+        d->stall_ns = now;
+    }
+}
+
 void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
 {
     for (size_t i = 0; i < up->hints; i++) {
@@ -147,7 +157,7 @@ void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint
             d->fresh = d->fresh || (urgent && !is_past(d, h->key));
         } else if (d->narrow && !urgent) {
             d->stalls = true;
-            d->stalls_there = d->stalls_there || roll_hint_differs(d, h->key);
+            note_stall(d, h->key, now);
         } else if (d->narrow && h->why != ROLL_HINT_DIFFERS) {
             roll_case_broaden(d);
         } else if (further && urgent) {
@@ -229,7 +239,7 @@ bool roll_hints_stilled(struct roll_digested *d, uint64_t now)
 void roll_hints_open(struct roll_digested *d)
 {
     d->asked = d->hints.hints;
-    d->hasty = d->urgent || d->elsewhere || d->unseen;
+    d->hasty = d->hasty || d->urgent || d->elsewhere || d->unseen; /* one that is begun anew is about the same call */
     d->pending = d->urgent = d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
     roll_digest_clear(&d->late);
 }
@@ -262,7 +272,7 @@ void roll_hints_close(struct roll_digested *d, uint64_t now)
     }
     d->pending = d->hints.hints > 0;
     d->urgent = late && d->late_urgent;
-    d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
+    d->fresh = d->elsewhere = d->unseen = d->late_urgent = d->hasty = false;
     roll_digest_clear(&d->late);
     d->due_ns = now;
     d->still_key = 0;
