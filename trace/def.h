@@ -24,6 +24,7 @@ enum roll_def_type {
     ROLL_DEF_STAND = 10,   /* struct roll_def_stand + lines */
     ROLL_DEF_TEXT = 11,    /* struct roll_def_text + text */
     ROLL_DEF_NAME = 12,    /* struct roll_def_name + label + text + file + function */
+    ROLL_DEF_SITES = 13,   /* struct roll_def_sites + numbers; in frames alone: no ring holds it */
 };
 
 struct roll_def_head {
@@ -133,6 +134,19 @@ struct roll_def_name {
      */
 };
 
+/* Call sites that the rank has, of which an excerpt has no definitions, because none of its records names them. */
+struct roll_def_sites {
+    uint32_t sites; /* number of entries, <= ROLL_SITES_MOST */
+    uint32_t reserved;
+    /* sites x struct roll_site_number */
+};
+struct roll_site_number {
+    uint64_t whole, near; /* as trace/site.h makes them; near: 0 where the call site has no lines */
+    uint32_t id;          /* of the call site */
+    uint32_t lines;       /* frames of an interpreted language that it has */
+};
+#define ROLL_SITES_MOST 169u /* as many fit into one definition */
+
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
     uint64_t start, end;     /* mapped addresses */
@@ -230,8 +244,15 @@ struct roll_def {
             struct roll_def_name info;
             const char *label, *text, *file, *function; /* not terminated; info has their lengths */
         } name;
+        struct {
+            uint32_t sites;
+            const uint8_t *number; /* not aligned: roll_def_site_number */
+        } sites;
     };
 };
+
+/* Copies the i-th number of a definition of type SITES. False: there is no such. */
+bool roll_def_site_number(const struct roll_def *def, uint32_t i, struct roll_site_number *out);
 
 /*
  * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0),

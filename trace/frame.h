@@ -25,7 +25,8 @@ enum roll_frame_type {
     ROLL_FRAME_HELLO = 1,     /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
     ROLL_FRAME_WELCOME = 2,   /* root -> agent; JSON: {"resync":…,"policy":…}; see docs/FRAME.md */
     ROLL_FRAME_RING = 3,      /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
-    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries */
+    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries; of an excerpt with
+                                 ROLL_DEFS_NAMED */
     ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
     ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
     ROLL_FRAME_STATUS = 7,    /* agent -> root; payload: struct roll_frame_status */
@@ -54,6 +55,10 @@ enum roll_frame_type {
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
 
+/* Flag of DEFS of an excerpt: what its records name, in the order in which they do; `first` is 0, and what comes twice
+ * is the same. Communicators are not among them: the engine is told of each once, by frames without the flag. */
+#define ROLL_DEFS_NAMED 1u
+
 /* Flag of RECORDS, set by who reads a trace: the segment repeats them of an earlier one. Excerpts (.rdig) keep it. */
 #define ROLL_RECORDS_REPEATED 1u
 
@@ -62,7 +67,8 @@ struct roll_frame_head {
     uint8_t major;     /*  4 */
     uint8_t minor;     /*  5 */
     uint16_t type;     /*  6: enum roll_frame_type */
-    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of RECORDS that were read: ROLL_RECORDS_...; else 0 */
+    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of DEFS of an excerpt: ROLL_DEFS_...; of EXCERPT: ROLL_EXCERPT_...;
+                              of RECORDS that were read: ROLL_RECORDS_...; else 0 */
     uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
     uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
     uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */

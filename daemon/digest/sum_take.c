@@ -65,7 +65,7 @@ static int take_point(struct roll_sum *sum, const struct roll_sum_cell *cell, st
     }
     if (roll_points_take(&c->points, (uint32_t)at, w->hash) && c->differed != w->window + 1) {
         c->differed = w->window + 1;
-        roll_sum_hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
+        roll_sum_hint(sum, w->key, ROLL_HINT_DIFFERS, (uint32_t)at);
     }
     return 0;
 }

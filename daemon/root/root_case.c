@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
+#define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs, */
+#define STAGE_NAMED   (384u << 20) /* and above these no definitions of what records name */
 #define QUIET_MOST_NS (60000 * ROLL_MS)
 #define QUIET_STEP_NS (100 * ROLL_MS) /* with each tick the engine lets less than a stall pass */
 
@@ -47,6 +48,7 @@ static void end_case(struct roll_run *run)
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
         d->stalls_there = d->comes = d->anew = false;
     d->number = d->named_keys = 0;
+    d->spared = 0;
 }
 
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
@@ -307,9 +309,31 @@ static void cut_ring(struct roll_run *run, struct digested_ring *r)
     }
 }
 
-static int stage(struct roll_run *run, struct digested_ring *r, const void *raw, size_t bytes)
+/* There is no room for this frame, and its rank can be judged without: where its calls were made is what verdicts are
+ * worded with, and what decides who went astray where calls alone do not. */
+static bool is_spared(struct roll_run *run, const struct roll_frame *frame, size_t bytes)
 {
     struct roll_digested *d = run->digested;
+    bool named = frame->head.type == ROLL_FRAME_DEFS && (frame->head.flags & ROLL_DEFS_NAMED) != 0;
+    if (!named || d->stage_bytes + bytes <= STAGE_NAMED) {
+        return false;
+    }
+    if (d->spared++ == 0) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u: the records that were asked for are more than 384 MiB: of further ranks is not kept where "
+                 "in the program their calls were made",
+                 run->job, run->restart);
+    }
+    return true;
+}
+
+static int stage(struct roll_run *run, struct digested_ring *r, const struct roll_frame *frame, const void *raw,
+                 size_t bytes)
+{
+    struct roll_digested *d = run->digested;
+    if (is_spared(run, frame, bytes)) {
+        return 0;
+    }
     if (d->stage_bytes + bytes > STAGE_MOST) {
         cut_ring(run, r);
         return ROLL_E_LIMIT;
@@ -380,7 +404,7 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
         r->quiet_ns = 0;
     }
     if (!d->fed) {
-        return stage(run, r, raw, bytes);
+        return stage(run, r, frame, raw, bytes);
     }
     int err = roll_feed_frame(d->feed, frame);
     if (d->narrow) { /* who is heard of counts as heard from then on */

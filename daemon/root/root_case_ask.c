@@ -47,6 +47,21 @@ bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
     return false;
 }
 
+/* The first collective that this hint that calls differ may be about. Where their calls alone are asked for, a part of
+ * the window is known to be alike. */
+static uint32_t first_of(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    struct roll_sum_place place;
+    bool known = d->narrow && roll_sum_place(d->sum, h->key, &place) && place.differs_at != 0;
+    return known && roll_digest_window_of(place.differs_at) == h->seq ? roll_digest_first(place.differs_at) : h->seq;
+}
+
+bool roll_case_reaches_back(const struct roll_digested *d, const struct roll_digest_hint *h,
+                            const struct roll_frame_want *want)
+{
+    return first_of(d, h) >= want->low;
+}
+
 struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key)
 {
     struct roll_sum_place place = {0};
@@ -58,8 +73,8 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hint
     for (size_t i = 0; i < hints && i < d->hints.hints; i++) {
         const struct roll_digest_hint *h = &d->hints.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND;
-            w.low = h->seq < w.low ? h->seq : w.low;
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND, first = first_of(d, h);
+            w.low = first < w.low ? first : w.low;
             w.high = d->narrow && end > w.high && end > h->seq ? end : w.high;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
             w.classes |= h->seq;

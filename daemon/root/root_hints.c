@@ -72,7 +72,7 @@ static bool is_lower(const struct roll_digested *d, const struct roll_digest_hin
 static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->hints.hints, h->key);
-    bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
+    bool differs = h->why == ROLL_HINT_DIFFERS && !roll_case_reaches_back(d, h, &w);
     bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
     bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
     bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
@@ -107,7 +107,7 @@ static void note_late(struct roll_digested *d, const struct roll_digest_hint *h)
 static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->asked, h->key);
-    return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low &&
+    return d->narrow && h->why == ROLL_HINT_DIFFERS && roll_case_reaches_back(d, h, &w) &&
            (uint64_t)h->seq + ROLL_DIGEST_WINDOW <= w.high;
 }
 

@@ -193,6 +193,14 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
     n->wider = n->wider || (n->e && !k->asked && is_concerned(n, k));
 }
 
+/* The first call of the window that may differ, as root_case_ask.c says it. */
+static uint32_t first_of(const struct nodes *n, const struct roll_digest_hint *h)
+{
+    struct roll_sum_place place;
+    bool known = roll_sum_place(n->root, h->key, &place) && place.differs_at != 0;
+    return known && roll_digest_window_of(place.differs_at) == h->seq ? roll_digest_first(place.differs_at) : h->seq;
+}
+
 /* Which calls on a communicator a narrow engine sees: from *first on, before *high (root_case_ask.c, agent_narrow.c).
  */
 static bool range_of(const struct nodes *n, uint64_t key, uint32_t *first, uint32_t *high)
@@ -202,8 +210,8 @@ static bool range_of(const struct nodes *n, uint64_t key, uint32_t *first, uint3
     for (size_t i = 0; i < n->asked; i++) {
         const struct roll_digest_hint *h = &n->wanted.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND;
-            low = h->seq < low ? h->seq : low;
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND, begin = first_of(n, h);
+            low = begin < low ? begin : low;
             *high = end > *high ? end : *high;
         }
     }
