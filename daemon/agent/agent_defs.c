@@ -9,8 +9,8 @@
  * that a rank has ever had: whether it knows the place of another one's call decides who went astray. Of the call sites
  * that no record names it is told the numbers that it would make of their definitions (trace/site.h), 24 bytes each.
  *
- * Rejected: to let the root ask for definitions when it says something, because verdicts are worded at once; and to send
- * all of them for the first rank of a program alone, because ids and addresses are each process's own.
+ * Rejected: to let the root ask for definitions when it says something, because verdicts are worded at once; and to
+ * send all of them for the first rank of a program alone, because ids and addresses are each process's own.
  */
 #include "daemon/agent/agent_digest_state.h"
 
@@ -23,9 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TYPES       (ROLL_DEF_TEXT + 1u) /* those that are found by type and id; names of tensors have their counts */
-#define UNIT        8u                   /* bytes by which offsets of definitions are told from each other */
-#define COUNTS_MOST 4096u /* of records; a job that has more gets all names of tensors, in the place of a list of them */
+#define TYPES (ROLL_DEF_TEXT + 1u) /* those that are found by type and id; names of tensors have their counts */
+#define UNIT  8u                   /* bytes by which offsets of definitions are told from each other */
+#define COUNTS_MOST                                                                                                    \
+    4096u /* of records; a job that has more gets all names of tensors, in the place of a list of them */
 
 /* A definition, or one that is named and has not come. */
 struct cell {

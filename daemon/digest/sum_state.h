@@ -51,12 +51,12 @@ struct roll_sum_level {
     uint64_t told_ns; /* when a child told something of it last */
     uint64_t hash;
     uint32_t size, members, low, high;
-    uint32_t judged;   /* windows below it are done or passed on */
-    uint32_t pointed;  /* how far the first member was when a check point was passed on */
-    uint32_t differed; /* the window of which was told last that calls in it differ; its number + 1 */
+    uint32_t judged;     /* windows below it are done or passed on */
+    uint32_t pointed;    /* how far the first member was when a check point was passed on */
+    uint32_t differed;   /* the window of which was told last that calls in it differ; its number + 1 */
     uint32_t differs_at; /* of the root: that of the newest such hint that was about a check point; 0: none was */
-    uint32_t stands;   /* that the last member stands at this call has been told; its number + 1 */
-    uint32_t alike;    /* the same of all members, at one call and not alike */
+    uint32_t stands;     /* that the last member stands at this call has been told; its number + 1 */
+    uint32_t alike;      /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
     bool over;  /* no member that is known uses it any more */
     bool past;  /* and none did when it was first heard of: who is not heard of need not come any more */

@@ -319,10 +319,11 @@ static bool is_spared(struct roll_run *run, const struct roll_frame *frame, size
         return false;
     }
     if (d->spared++ == 0) {
-        roll_log(ROLL_LOG_WARNING,
-                 "root: %s.%u: the records that were asked for are more than 384 MiB: of further ranks is not kept where "
-                 "in the program their calls were made",
-                 run->job, run->restart);
+        roll_log(
+            ROLL_LOG_WARNING,
+            "root: %s.%u: the records that were asked for are more than 384 MiB: of further ranks is not kept where "
+            "in the program their calls were made",
+            run->job, run->restart);
     }
     return true;
 }

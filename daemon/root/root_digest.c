@@ -32,7 +32,8 @@
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
 #define FRONT_NS  (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
-#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then, where all are seen; */
+#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then, where all are seen;   \
+                                    */
 #define NARROW_MOST_NS (10000 * ROLL_MS) /* and no longer is waited for them */
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
@@ -302,8 +303,7 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last && d->narrow) {
         roll_case_broaden(d);
     }
-    if (d->wider && d->again < AGAIN &&
-        (last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
+    if (d->wider && d->again < AGAIN && (last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again += !(d->narrow && d->broad);
         roll_case_open(root, run, now);
     } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
@@ -339,8 +339,8 @@ static uint64_t patience(const struct roll_digested *d)
     return d->hasty && any ? SOON_NS : STAGE_NS;
 }
 
-/* All of the run has been seen for so long, since this moment and since somebody was not seen last: what has not come in
- * this time was not made. */
+/* All of the run has been seen for so long, since this moment and since somebody was not seen last: what has not come
+ * in this time was not made. */
 static bool was_seen_since(const struct roll_digested *d, uint64_t since, uint64_t ns, uint64_t now)
 {
     return now > since + ns && now > d->dark_ns + ns;

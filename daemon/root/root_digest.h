@@ -94,7 +94,7 @@ struct roll_digested {
     uint64_t due_ns; /* when they are acted on */
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
-    uint64_t number; /* 0: none is */
+    uint64_t number;                     /* 0: none is */
     size_t awaited_peer, awaited_stream; /* the ring that was awaited when it was looked last, by its agent's number */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
@@ -119,7 +119,7 @@ struct roll_digested {
     bool comes;           /* rings were announced since it is judged, of which nothing has come yet */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
-    uint64_t spared; /* frames with definitions that were not kept for want of room */
+    uint64_t spared;   /* frames with definitions that were not kept for want of room */
     roll_feed_t *feed; /* owned */
     uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
@@ -218,7 +218,8 @@ void roll_hints_close(struct roll_digested *d, uint64_t now);
 
 /* What of a communicator is to be asked for: where its last member stands, and what the first so many hints say. */
 struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key);
-/* What is asked for of its communicator reaches back to the first call that this hint that calls differ may be about. */
+/* What is asked for of its communicator reaches back to the first call that this hint that calls differ may be about.
+ */
 bool roll_case_reaches_back(const struct roll_digested *d, const struct roll_digest_hint *h,
                             const struct roll_frame_want *want);
 /* Some hint names this communicator. */

@@ -160,7 +160,8 @@ static int define_module(struct roll_symbols *table, struct ring_defs *ring, con
         return ROLL_E_NOMEM;
     }
     const struct roll_def_module *info = &def->module.info;
-    size_t at = ring->modules++; /* the newest at a place counts, and an excerpt defines one when a record first names it */
+    size_t at =
+        ring->modules++; /* the newest at a place counts, and an excerpt defines one when a record first names it */
     for (; at > 0 && ring->module[at - 1].id > def->id; at--) {
         ring->module[at] = ring->module[at - 1];
     }

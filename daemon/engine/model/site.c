@@ -9,9 +9,9 @@
  * Python come with the definitions: they are exact, and count with the innermost return address as the near place of a
  * call.
  */
+#include "trace/site.h"
 #include "daemon/base/array.h"
 #include "daemon/engine/model/budget.h"
-#include "trace/site.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -239,7 +239,7 @@ static struct roll_site parts(const struct site_table *t, uint32_t id)
 static const struct roll_site_number *told_number(const struct site_table *t, size_t at)
 {
     return at < t->numbers && t->number[at].id != 0 && !(at < t->stacks && is_there(&t->stack[at])) ? &t->number[at]
-                                                                                                     : NULL;
+                                                                                                    : NULL;
 }
 
 /* So many call sites may be known, by their ids. */
