@@ -49,8 +49,8 @@ enum roll_frame_type {
     ROLL_FRAME_DIGEST = 23,   /* agent -> root; payload: a digest (daemon/digest/digest_bytes.h); stream = epoch of one
                                  ring of the run; first = calls that went into the sender's digests so far */
     ROLL_FRAME_EXCERPT = 24,  /* both ways; first = number of the excerpt, 0: no more. Root -> agent: struct
-                                 roll_frame_excerpt; agent -> root: the ring's header, or nothing and a flag of
-                                 ROLL_EXCERPT_... docs/FRAME.md */
+                                 roll_frame_excerpt; agent -> root: the beginning of the ring's header where the
+                                 excerpt begins, or nothing and a flag of ROLL_EXCERPT_... docs/FRAME.md */
     ROLL_FRAME_PLACE = 25,    /* agent -> root: where the ring comes in; first = ticket of the first record that
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
@@ -183,6 +183,7 @@ enum roll_excerpt_scope {
     ROLL_EXCERPT_NARROW = 2,    /* the same; and of their records those of these communicators alone, but for messages,
                                    in a numbering of their own: `history`, `most` and `follow` count these */
 };
+#define ROLL_EXCERPT_BEGINS_BYTES 8u /* of the header, which the root has had; of older agents it comes whole */
 /* Flags of an agent's EXCERPT without payload. */
 #define ROLL_EXCERPT_ALL   1u /* all that there was has been sent */
 #define ROLL_EXCERPT_ASIDE 2u /* the ring is not concerned: nothing of it is sent */

@@ -209,7 +209,7 @@ static int send_mark(struct roll_agent_digests *d, const struct folded *f, const
     uint64_t seq;
     struct roll_frame_head head = {
         .type = ROLL_FRAME_EXCERPT, .flags = flags, .stream = f->ring->map.header->epoch, .first = f->number};
-    return d->send(d->ctx, head, payload, payload ? ROLL_RING_HEADER_BYTES : 0, &seq);
+    return d->send(d->ctx, head, payload, payload ? ROLL_EXCERPT_BEGINS_BYTES : 0, &seq);
 }
 
 /* For how long the rank has stood, as the flags say it. Records that the fold has not taken yet are news. */
