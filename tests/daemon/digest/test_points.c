@@ -271,6 +271,36 @@ static void a_check_point_says_from_where_on_calls_may_differ(void **state)
     assert_true(calls < by_points * ROLL_DIGEST_WINDOW / 3);
 }
 
+/* A level whose first member has gone past the end of a window since it told last: it tells of the newest window, so
+ * that who hears of its later calls has heard of their highest power of two. */
+static void a_level_tells_of_the_newest_window(void **state)
+{
+    (void)state;
+    roll_sum_t *node = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS});
+    struct roll_digest_front front = {.key = KEY, .size = RANKS, .members = 1, .low = 28, .high = 28};
+    struct roll_digest d = {0}, up = {0};
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 1, .calls = 24});
+    roll_digest_add_front(&d, &front);
+    assert_int_equal(roll_sum_take(node, 0, &d, MS), 0);
+    roll_sum_cut(node, MS, &up);
+    assert_int_equal(up.windows, 1);
+    assert_int_equal(up.window[0].calls, 24);
+    roll_digest_clear(&d);
+    roll_digest_clear(&up);
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 2, .calls = 32});
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 3, .window = 1, .calls = 16});
+    front.low = front.high = ROLL_DIGEST_WINDOW + 17;
+    roll_digest_add_front(&d, &front);
+    assert_int_equal(roll_sum_take(node, 0, &d, 2 * MS), 0);
+    roll_sum_cut(node, 2 * MS, &up);
+    assert_int_equal(up.windows, 1); /* and not of the 32 calls, which are rounder */
+    assert_int_equal(up.window[0].window, 1);
+    assert_int_equal(up.window[0].calls, 16);
+    roll_digest_fini(&d);
+    roll_digest_fini(&up);
+    roll_sum_destroy(&node);
+}
+
 static void the_first_call_that_may_differ_lies_in_the_window(void **state)
 {
     (void)state;
@@ -371,6 +401,7 @@ int main(void)
         cmocka_unit_test(who_knows_nothing_of_each_other_meets),
         cmocka_unit_test(a_wrong_call_is_heard_of_before_its_window_is_full),
         cmocka_unit_test(a_check_point_says_from_where_on_calls_may_differ),
+        cmocka_unit_test(a_level_tells_of_the_newest_window),
         cmocka_unit_test(the_first_call_that_may_differ_lies_in_the_window),
         cmocka_unit_test(a_second_wrong_call_is_heard_of_with_its_window),
         cmocka_unit_test(equal_calls_give_no_hint),
