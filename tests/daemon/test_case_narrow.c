@@ -174,6 +174,38 @@ static void open_case(void)
     assert_true(here.d->fed);
 }
 
+/* The check point that differs lies in the window of which the case has been opened for: what lies before the highest
+ * power of two below it is alike, and is not asked for; nor is more asked for when the whole window is told of. */
+static void test_of_a_window_that_part_is_asked_for_that_may_differ(void **state)
+{
+    (void)state;
+    uint32_t calls = 80;
+    has_made(KEY, 0, 80, 110);
+    has_made(KEY, 1, 80, 110);
+    hint(KEY, ROLL_HINT_DIFFERS, 64 + 40);
+    here.now += 6 * S;
+    roll_digested_look(here.root, here.run, here.now, false);
+    assert_true(here.d->narrow);
+    assert_int_equal(here.d->hints.hint[0].seq, 64);
+    struct roll_frame_want want = roll_case_want(here.d, here.d->hints.hints, KEY);
+    assert_int_equal(want.low, 64 + 32);
+    assert_int_equal(want.high, 64 + 64 + 16);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        excerpt(i, false);
+        excerpt(i, true);
+    }
+    look(200 * ROLL_MS, &calls);
+    hint(KEY, ROLL_HINT_DIFFERS, 64);
+    look(1 * S, &calls);
+    assert_int_equal(here.d->number, 1);
+    assert_false(here.d->unseen || here.d->elsewhere);
+    hint(KEY, ROLL_HINT_DIFFERS, 128 + 7); /* a later one has not been asked for */
+    look(200 * ROLL_MS, &calls);
+    assert_true(here.d->unseen || here.d->number > 1);
+    here.d->narrow = false; /* where all records are asked for, the whole window is */
+    assert_int_equal(roll_case_want(here.d, here.d->hints.hints, KEY).low, 64);
+}
+
 static bool is_narrow(void)
 {
     return here.d->number == 1 && here.d->narrow && !here.d->broad;
@@ -381,6 +413,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
+        TEST(test_of_a_window_that_part_is_asked_for_that_may_differ),
         TEST(test_where_nobody_goes_on_all_records_are_asked_for),
         TEST(test_where_all_go_on_more_is_asked_for_when_they_have_come_there),
         TEST(test_who_is_not_seen_does_not_stand),
