@@ -270,16 +270,21 @@ static int decode_sites(const uint8_t *body, size_t bytes, struct roll_def *out)
     if (info.sites > ROLL_SITES_MOST || info.sites * sizeof(struct roll_site_number) > bytes - sizeof(info)) {
         return ROLL_E_SIZE;
     }
+    if (info.first == 0 || info.first > UINT16_MAX - info.sites) {
+        return ROLL_E_CORRUPT;
+    }
     out->sites.sites = info.sites;
+    out->sites.first = info.first;
     out->sites.number = body + sizeof(info);
     return ROLL_OK;
 }
 
-bool roll_def_site_number(const struct roll_def *def, uint32_t i, struct roll_site_number *out)
+bool roll_def_site_number(const struct roll_def *def, uint32_t i, uint32_t *id, struct roll_site_number *out)
 {
     if (def->type != ROLL_DEF_SITES || i >= def->sites.sites) {
         return false;
     }
+    *id = def->sites.first + i;
     memcpy(out, def->sites.number + i * sizeof(*out), sizeof(*out));
     return true;
 }

@@ -137,15 +137,15 @@ struct roll_def_name {
 /* Call sites that the rank has, of which an excerpt has no definitions, because none of its records names them. */
 struct roll_def_sites {
     uint32_t sites; /* number of entries, <= ROLL_SITES_MOST */
-    uint32_t reserved;
+    uint32_t first; /* id of the first of these call sites; the others have the ids that follow */
     /* sites x struct roll_site_number */
 };
+/* As trace/site.h makes them. Both 0: nothing is said of this call site. */
 struct roll_site_number {
-    uint64_t whole, near; /* as trace/site.h makes them; near: 0 where the call site has no lines */
-    uint32_t id;          /* of the call site */
-    uint32_t lines;       /* frames of an interpreted language that it has */
+    uint64_t whole;
+    uint64_t near; /* 0 where the call site has no lines */
 };
-#define ROLL_SITES_MOST 169u /* as many fit into one definition */
+#define ROLL_SITES_MOST 254u /* as many fit into one definition */
 
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
@@ -245,14 +245,14 @@ struct roll_def {
             const char *label, *text, *file, *function; /* not terminated; info has their lengths */
         } name;
         struct {
-            uint32_t sites;
+            uint32_t sites, first;
             const uint8_t *number; /* not aligned: roll_def_site_number */
         } sites;
     };
 };
 
-/* Copies the i-th number of a definition of type SITES. False: there is no such. */
-bool roll_def_site_number(const struct roll_def *def, uint32_t i, struct roll_site_number *out);
+/* The i-th number of a definition of type SITES, and the id of its call site, 1 to 65535. False: there is no such. */
+bool roll_def_site_number(const struct roll_def *def, uint32_t i, uint32_t *id, struct roll_site_number *out);
 
 /*
  * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0),

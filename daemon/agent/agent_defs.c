@@ -7,7 +7,7 @@
  * The definitions of a ring are tens of kilobytes, of a program that compiles code as it runs hundreds, and a root that
  * asks thousands of ranks would keep little else. An engine compares where ranks call from, though, with all call sites
  * that a rank has ever had: whether it knows the place of another one's call decides who went astray. Of the call sites
- * that no record names it is told the numbers that it would make of their definitions (trace/site.h), 24 bytes each.
+ * that no record names it is told the numbers that it would make of their definitions (trace/site.h), 16 bytes each.
  *
  * Rejected: to let the root ask for definitions when it says something, because verdicts are worded at once; and to
  * send all of them for the first rank of a program alone, because ids and addresses are each process's own.
@@ -383,32 +383,49 @@ static bool number_of(const struct roll_agent_defs *defs, uint32_t id, struct ro
         site.line[i] = identity_of(defs, ROLL_DEF_LINE, def.callsite.line[i].line);
         site.folded[i] = def.callsite.line[i].folded;
     }
-    *out = (struct roll_site_number){.whole = roll_site_whole(&site),
-                                     .near = site.lines > 0 ? roll_site_near(&site) : 0,
-                                     .id = id,
-                                     .lines = site.lines};
+    *out =
+        (struct roll_site_number){.whole = roll_site_whole(&site), .near = site.lines > 0 ? roll_site_near(&site) : 0};
     return true;
 }
 
-/* Of the call sites that are not sent, their numbers: as many as one definition holds at a time. */
+/* Puts the numbers of a row of call sites with ids that follow each other, from the n-th of those that wait on, into
+ * one definition. Those that are sent themselves are left out of its beginning and end. Returns how many of the list it
+ * has gone over. */
+static size_t put_numbers(const struct roll_agent_defs *defs, size_t n, uint8_t *out, size_t *bytes)
+{
+    struct roll_def_head head = {.seal = ROLL_DEF_SEAL | ROLL_DEF_SITES, .id = 1};
+    struct roll_def_sites info = {.first = defs->site[n]};
+    uint8_t *numbers = out + sizeof(head) + sizeof(info);
+    size_t begin = n;
+    for (uint32_t i = 0; n < defs->sites && i < ROLL_SITES_MOST && defs->site[n] == info.first + i; i++, n++) {
+        struct roll_site_number number = {.whole = 0};
+        bool sent = defs->cell[ROLL_DEF_CALLSITE][defs->site[n]].wanted;
+        bool there = !sent && number_of(defs, defs->site[n], &number);
+        memcpy(numbers + i * sizeof(number), &number, sizeof(number));
+        info.sites = there ? i + 1 : info.sites;
+        if (sent && info.sites == 0) {
+            return n + 1 - begin;
+        }
+    }
+    *bytes = info.sites > 0 ? sizeof(head) + sizeof(info) + info.sites * sizeof(struct roll_site_number) : 0;
+    head.bytes = (uint32_t)*bytes;
+    memcpy(out, &head, sizeof(head));
+    memcpy(out + sizeof(head), &info, sizeof(info));
+    return n - begin;
+}
+
+/* Of the call sites that are not sent, their numbers. */
 static int send_numbers(const struct turn *t, struct roll_agent_defs *defs)
 {
     int err = 0;
     while (!err && defs->sites > 0) {
-        struct roll_def_head *head = (struct roll_def_head *)(void *)t->d->payload;
-        struct roll_def_sites info = {.sites = 0};
-        uint8_t *numbers = t->d->payload + sizeof(*head) + sizeof(info);
-        size_t n = 0;
-        for (; n < defs->sites && info.sites < ROLL_SITES_MOST; n++) {
-            struct roll_site_number number;
-            if (!defs->cell[ROLL_DEF_CALLSITE][defs->site[n]].wanted && number_of(defs, defs->site[n], &number)) {
-                memcpy(numbers + info.sites++ * sizeof(number), &number, sizeof(number));
-            }
+        size_t n = 0, bytes = 0;
+        while (n < defs->sites && bytes + ROLL_DEF_MAX_BYTES <= ROLL_AGENT_PAYLOAD) {
+            size_t one = 0;
+            n += put_numbers(defs, n, t->d->payload + bytes, &one);
+            bytes += one;
         }
-        size_t bytes = sizeof(*head) + sizeof(info) + info.sites * sizeof(struct roll_site_number);
-        *head = (struct roll_def_head){.seal = ROLL_DEF_SEAL | ROLL_DEF_SITES, .bytes = (uint32_t)bytes, .id = 1};
-        memcpy(head + 1, &info, sizeof(info));
-        err = info.sites > 0 ? send_defs(t, ROLL_DEFS_NAMED, 0, t->d->payload, bytes) : 0;
+        err = bytes > 0 ? send_defs(t, ROLL_DEFS_NAMED, 0, t->d->payload, bytes) : 0;
         if (!err) {
             took(defs->site, &defs->sites, n);
         }

@@ -116,25 +116,13 @@ static int add_module(struct site_table *t, const struct roll_def *def)
     return 0;
 }
 
-/* One more than the highest id of these. */
-static uint64_t numbers_end(const struct roll_def *def)
-{
-    struct roll_site_number n;
-    uint64_t end = 0;
-    for (uint32_t i = 0; roll_def_site_number(def, i, &n); i++) {
-        end = n.id <= SITES_MAX && n.id + 1 > end ? n.id + 1 : end;
-    }
-    return end;
-}
-
 static int add_numbers(struct site_table *t, const struct roll_def *def)
 {
     struct roll_site_number n;
-    int rc = ROLL_GROW_ZERO(t->number, t->numbers, numbers_end(def));
-    for (uint32_t i = 0; rc == 0 && roll_def_site_number(def, i, &n); i++) {
-        if (n.id != 0 && n.id <= SITES_MAX) {
-            t->number[n.id - 1] = n;
-        }
+    uint32_t id;
+    int rc = ROLL_GROW_ZERO(t->number, t->numbers, (size_t)def->sites.first + def->sites.sites);
+    for (uint32_t i = 0; rc == 0 && roll_def_site_number(def, i, &id, &n); i++) {
+        t->number[id - 1] = n.whole != 0 || n.near != 0 ? n : t->number[id - 1];
     }
     return rc;
 }
@@ -151,7 +139,7 @@ static uint64_t table_bytes(const struct site_table *t, const struct roll_def *d
     case ROLL_DEF_CALLSITE:
         return ids > t->stacks ? (ids - t->stacks) * sizeof(*t->stack) : 0;
     case ROLL_DEF_SITES:
-        ids = numbers_end(def);
+        ids = (uint64_t)def->sites.first + def->sites.sites;
         return ids > t->numbers ? (ids - t->numbers) * sizeof(*t->number) : 0;
     default:
         return 0;
@@ -238,8 +226,9 @@ static struct roll_site parts(const struct site_table *t, uint32_t id)
 /* The number that an agent has sent of a call site that it has not sent; NULL: there is none. */
 static const struct roll_site_number *told_number(const struct site_table *t, size_t at)
 {
-    return at < t->numbers && t->number[at].id != 0 && !(at < t->stacks && is_there(&t->stack[at])) ? &t->number[at]
-                                                                                                    : NULL;
+    const struct roll_site_number *n = at < t->numbers ? &t->number[at] : NULL;
+    bool sent = at < t->stacks && is_there(&t->stack[at]);
+    return n && !sent && (n->whole != 0 || n->near != 0) ? n : NULL;
 }
 
 /* So many call sites may be known, by their ids. */
@@ -355,7 +344,7 @@ static bool some_is_common(const struct source *a, const struct source *b, bool 
     for (size_t id = sites_of(a->sites); id > 0 && tried < COMMON_MAX; id--) {
         const struct roll_site_number *told = told_number(a->sites, id - 1);
         const struct stack *stack = id <= a->sites->stacks ? &a->sites->stack[id - 1] : NULL;
-        bool has_lines = told ? told->lines > 0 : stack && stack->lines > 0;
+        bool has_lines = told ? told->near != 0 : stack && stack->lines > 0;
         if (!(told || is_there(stack)) || (near_place && !has_lines)) {
             continue;
         }
