@@ -35,6 +35,7 @@
 #define WRONG   150u /* the call that rank 3 makes otherwise, */
 #define ASTRAY  79u  /* at this place, which the others know from long ago */
 #define LATER   901u /* a place of which no record of the excerpts is */
+#define NEWER   24u  /* a place in the newer module */
 #define TYPES   16u
 #define FRAMES  512u
 
@@ -91,6 +92,17 @@ static void define_modules(struct here *n, uint32_t rank)
         def.path_bytes = (uint32_t)snprintf(path, sizeof(path), "/none/lib%u.so", m);
         define(n, ROLL_DEF_MODULE, m, &def, sizeof(def), path, def.path_bytes);
     }
+}
+
+/* One that came to the place of another one, of whose beginning it lies. */
+static void define_newer_module(struct here *n, uint32_t rank)
+{
+    struct roll_def_module def = {.start = base_of(rank) + 5 * 0x10000,
+                                  .end = base_of(rank) + 5 * 0x10000 + 0x1000,
+                                  .bias = base_of(rank) + 77,
+                                  .build_id_bytes = 4,
+                                  .path_bytes = 4};
+    define(n, ROLL_DEF_MODULE, MODULES + 1, &def, sizeof(def), "late", 4);
 }
 
 static void define_lines(struct here *n)
@@ -168,6 +180,7 @@ static void define_all(struct here *n, uint32_t rank)
     for (uint32_t i = 1; i <= NAMES; i++) {
         define_name(n, i, 1000 + i);
     }
+    define_newer_module(n, rank);
     struct roll_def_name group = {.kind = ROLL_NAME_GROUP, .size = RANKS, .label_bytes = 2, .text_bytes = 4};
     define(n, ROLL_DEF_NAME, NAMES + 1, &group, sizeof(group), "dpmesh", 6);
     for (uint32_t i = 1; i <= 20; i++) {
@@ -393,6 +406,12 @@ static void test_call_sites_are_compared_alike(void **state)
     (void)state;
     uint32_t homes = 0, others = 0, same = 0, unknown = 0;
     ask_all(64);
+    call(&node[0], NEWER, 1);
+    look(&node[0]);
+    for (uint32_t id = 400; id < SITES; id += 3) { /* so that older modules are named behind newer ones */
+        call(&node[0], id, 1);
+    }
+    look(&node[0]);
     roll_feed_t *all = feed_of(true), *sent = feed_of(false);
     struct roll_engine *a = roll_feed_engine(all), *b = roll_feed_engine(sent);
     for (uint32_t id = 1; id <= SITES; id++) {
