@@ -57,8 +57,9 @@ void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
  * below judges it, which tells low and high where they stand apart (low < high), and else nothing. */
 struct roll_sum_place {
     uint32_t low, high, size, members;
-    uint32_t
-        differs_at; /* of the root: the check point at which calls of its window were told to differ last; 0: none */
+    /* Of the root: of the check points at which calls of the newest such window were told to differ that which reaches
+     * back most (roll_digest_first); 0: there was none. */
+    uint32_t differs_at;
 };
 /* The same of communicator i, from 0, in the order in which they were first heard of; false: there is none. */
 bool roll_sum_at(const roll_sum_t *sum, size_t i, uint64_t *key, struct roll_sum_place *out);

@@ -189,7 +189,7 @@ static void note_differs(struct roll_sum *sum, const struct roll_digest_hint *h,
 {
     uint32_t at = differs && h->seq % ROLL_DIGEST_WINDOW != 0 ? roll_map_get(&sum->at, h->key) : ROLL_MAP_NONE;
     if (at != ROLL_MAP_NONE) {
-        sum->level[at].differs_at = h->seq;
+        roll_sum_level_differs(&sum->level[at], h->seq);
     }
 }
 

@@ -47,19 +47,42 @@ bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
     return false;
 }
 
-/* The first collective that this hint that calls differ may be about. Where their calls alone are asked for, a part of
- * the window is known to be alike. */
-static uint32_t first_of(const struct roll_digested *d, const struct roll_digest_hint *h)
+/* The first collective that this hint that calls differ may be about, as far as check points tell now. */
+static uint32_t hinted_from(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_sum_place place;
     bool known = d->narrow && roll_sum_place(d->sum, h->key, &place) && place.differs_at != 0;
     return known && roll_digest_window_of(place.differs_at) == h->seq ? roll_digest_first(place.differs_at) : h->seq;
 }
 
+/* The same as it was when the case was opened: from there on its calls were asked for. */
+static uint32_t asked_from(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    for (uint32_t i = 0; d->narrow && i < d->spans; i++) {
+        if (d->span[i].key == h->key && d->span[i].window == h->seq) {
+            return d->span[i].first;
+        }
+    }
+    return h->seq;
+}
+
+/* Where calls alone are asked for, the part of a window that is alike is not. */
+static void note_spans(struct roll_digested *d)
+{
+    d->spans = 0;
+    for (size_t i = 0; d->narrow && i < d->hints.hints && d->spans < ROLL_CASE_SPANS; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        uint32_t first = h->why == ROLL_HINT_DIFFERS ? hinted_from(d, h) : h->seq;
+        if (first > h->seq && asked_from(d, h) == h->seq) {
+            d->span[d->spans++] = (struct case_span){.key = h->key, .window = h->seq, .first = first};
+        }
+    }
+}
+
 bool roll_case_reaches_back(const struct roll_digested *d, const struct roll_digest_hint *h,
                             const struct roll_frame_want *want)
 {
-    return first_of(d, h) >= want->low;
+    return hinted_from(d, h) >= want->low;
 }
 
 struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key)
@@ -73,7 +96,7 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hint
     for (size_t i = 0; i < hints && i < d->hints.hints; i++) {
         const struct roll_digest_hint *h = &d->hints.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND, first = first_of(d, h);
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND, first = asked_from(d, h);
             w.low = first < w.low ? first : w.low;
             w.high = d->narrow && end > w.high && end > h->seq ? end : w.high;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
@@ -177,6 +200,7 @@ void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
     d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
     d->narrow = d->scoped && !d->broad && is_about_calls(d) &&
                 concerned(d) > (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+    note_spans(d);
     d->stalls = d->narrow && roll_case_any_stands(d, false);
     d->front = d->narrow ? roll_case_front(d) : 0;
 }

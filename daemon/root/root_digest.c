@@ -322,9 +322,12 @@ static bool is_over(struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings && !cut; i++) {
         cut = d->ring[i].cut;
     }
-    bool went_on = roll_case_went_on(run) || d->narrow; /* which looks at nobody who stands */
+    bool went_on = roll_case_went_on(run);
     if (!roll_run_live(run)) { /* consoles may ask for a while; a root that goes on for months needs the memory */
         return now - d->over_ns > KEEP_NS;
+    }
+    if (d->narrow) { /* which looks at nobody who stands; one that has told nothing is begun anew with all records */
+        return d->engine_news;
     }
     return went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns);
 }

@@ -47,6 +47,13 @@ struct digested_finding {
 
 #define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
 
+/* Of the window in which calls of a communicator differ the part that is asked for, where it is not all of it. */
+struct case_span {
+    uint64_t key;
+    uint32_t window, first; /* first calls of both */
+};
+#define ROLL_CASE_SPANS 16u
+
 struct staged {
     uint8_t *raw; /* owned */
     size_t bytes;
@@ -104,6 +111,8 @@ struct roll_digested {
     bool named;                         /* it has told of somebody, or of what is certain, */
     uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted */
     uint32_t named_keys;
+    struct case_span span[ROLL_CASE_SPANS];
+    uint32_t spans;
     uint64_t front;       /* how far their members had come there, in all, when it was opened */
     bool stalls;          /* meanwhile it was hinted at that somebody stands, */
     bool stalls_there;    /* on one of these communicators; */

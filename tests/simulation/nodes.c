@@ -19,6 +19,7 @@
 #define GATHER_NS     (300 * MS_)
 #define FRONT_NS      (200 * MS_)
 #define NARROW_NS     (3 * S_)
+#define SPANS         16u      /* hints of which a part of the window is asked for */
 #define NARROW_AROUND 16u      /* the calls before and behind those that a narrow engine is about */
 #define STOOD_NS      (2 * S_) /* so long after an engine has said nothing of some, all are looked at */
 
@@ -66,6 +67,7 @@ struct nodes {
     bool broad, hurry; /* no engine does from here on; this one is to be replaced at once */
     uint32_t narrows;  /* engines that did */
     uint64_t opened_ns, now;
+    uint32_t from[SPANS];      /* of the first of `wanted`, where its calls are asked for from */
     size_t asked;              /* a narrow engine sees the calls around the first so many of `wanted` */
     uint64_t begin[RANKS_MAX]; /* from which ticket on the engine was fed */
     uint32_t opened;           /* how often an engine was opened */
@@ -194,7 +196,7 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
 }
 
 /* The first call of the window that may differ, as root_case_ask.c says it. */
-static uint32_t first_of(const struct nodes *n, const struct roll_digest_hint *h)
+static uint32_t hinted_from(const struct nodes *n, const struct roll_digest_hint *h)
 {
     struct roll_sum_place place;
     bool known = roll_sum_place(n->root, h->key, &place) && place.differs_at != 0;
@@ -210,7 +212,7 @@ static bool range_of(const struct nodes *n, uint64_t key, uint32_t *first, uint3
     for (size_t i = 0; i < n->asked; i++) {
         const struct roll_digest_hint *h = &n->wanted.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND, begin = first_of(n, h);
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND, begin = i < SPANS ? n->from[i] : h->seq;
             low = begin < low ? begin : low;
             *high = end > *high ? end : *high;
         }
@@ -246,7 +248,7 @@ static bool is_beyond(const struct nodes *n, const struct roll_digest_hint *h)
 {
     uint32_t first, high;
     bool seen = range_of(n, h->key, &first, &high) && h->seq + ROLL_DIGEST_WINDOW <= high;
-    return n->narrow && h->why == ROLL_HINT_DIFFERS && !seen;
+    return n->narrow && h->why == ROLL_HINT_DIFFERS && !(seen && hinted_from(n, h) >= first);
 }
 
 /* Feeds a record to the engine, to a narrow one under a number of its own, as an agent numbers them (agent_narrow.c).
@@ -512,6 +514,9 @@ static void open_engine(struct nodes *n, uint64_t now)
     n->stalls = n->narrow && n->stood.hints > 0;
     n->stalls_there = n->hurry = false;
     n->narrows += n->narrow;
+    for (size_t i = 0; i < n->asked && i < SPANS; i++) {
+        n->from[i] = hinted_from(n, &n->wanted.hint[i]);
+    }
     n->front = front_of(n);
     n->since_ns = now;
     n->broad = n->broad || !n->narrow;

@@ -301,6 +301,44 @@ static void a_level_tells_of_the_newest_window(void **state)
     roll_sum_destroy(&node);
 }
 
+/* What is told of one window, in this order: the calls of a check point and another hash than before, or the same. */
+static void who_comes_later_may_have_been_wrong_before(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t calls, hash;
+        uint32_t hint; /* that calls before this check point differ; 0: none */
+    } told[] = {{8, 1, 0},  {32, 2, 0}, {45, 3, 0}, {45, 4, 45}, {50, 5, 0}, {50, 6, 0}, {40, 7, 0},
+                {40, 8, 0}, {8, 1, 0},  {8, 9, 8},  {4, 1, 0},   {4, 2, 0},  {32, 9, 0}};
+    roll_sum_t *node = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS});
+    roll_sum_t *root = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS, .is_root = true});
+    for (uint32_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
+        struct roll_digest d = {0}, up = {0}, top = {0};
+        struct roll_sum_place place;
+        roll_digest_add_window(
+            &d, &(struct roll_digest_window){.key = KEY, .hash = told[i].hash, .window = 1, .calls = told[i].calls});
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = KEY, .size = RANKS, .members = 1, .low = 60, .high = 127});
+        assert_int_equal(roll_sum_take(node, i % 2, &d, MS), 0);
+        roll_sum_cut(node, MS, &up);
+        assert_int_equal(up.hints, told[i].hint != 0);
+        assert_int_equal(roll_sum_take(root, 0, &up, MS), 0);
+        roll_sum_cut(root, MS, &top);
+        assert_int_equal(top.hints, told[i].hint != 0);
+        if (told[i].hint != 0) {
+            assert_int_equal(up.hint[0].seq, ROLL_DIGEST_WINDOW + told[i].hint);
+            assert_int_equal(top.hint[0].seq, ROLL_DIGEST_WINDOW);
+            assert_true(roll_sum_place(root, KEY, &place));
+            assert_int_equal(place.differs_at, ROLL_DIGEST_WINDOW + told[i].hint);
+        }
+        roll_digest_fini(&d);
+        roll_digest_fini(&up);
+        roll_digest_fini(&top);
+    }
+    roll_sum_destroy(&node);
+    roll_sum_destroy(&root);
+}
+
 static void the_first_call_that_may_differ_lies_in_the_window(void **state)
 {
     (void)state;
@@ -402,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_wrong_call_is_heard_of_before_its_window_is_full),
         cmocka_unit_test(a_check_point_says_from_where_on_calls_may_differ),
         cmocka_unit_test(a_level_tells_of_the_newest_window),
+        cmocka_unit_test(who_comes_later_may_have_been_wrong_before),
         cmocka_unit_test(the_first_call_that_may_differ_lies_in_the_window),
         cmocka_unit_test(a_second_wrong_call_is_heard_of_with_its_window),
         cmocka_unit_test(equal_calls_give_no_hint),
