@@ -397,6 +397,27 @@ static void test_a_ring_that_two_agents_hold_is_one(void **state)
     assert_true(roll_case_is_whole(here.root, here.run));
 }
 
+/* Behind it the look goes on, and comes round to those before it, which may have begun anew. */
+static void test_the_look_begins_at_the_ring_that_was_awaited(void **state)
+{
+    (void)state;
+    (void)hold(here.peer[0], stream_of(1));
+    roll_case_open(here.root, here.run, here.now);
+    excerpt(0, false);
+    excerpt(0, true);
+    assert_false(roll_case_is_whole(here.root, here.run));
+    assert_int_equal(here.d->awaited_peer, 0);
+    assert_int_equal(here.d->awaited_stream, 1);
+    announce(0);
+    excerpt(1, false);
+    excerpt(1, true);
+    assert_false(roll_case_is_whole(here.root, here.run));
+    assert_int_equal(here.d->awaited_stream, 0);
+    excerpt(0, false);
+    excerpt(0, true);
+    assert_true(roll_case_is_whole(here.root, here.run));
+}
+
 /* There was no memory for it when it was announced: it is no part of the case. */
 static void test_a_ring_that_could_not_be_kept_is_not_waited_for(void **state)
 {
@@ -427,6 +448,7 @@ int main(void)
         TEST(test_a_case_that_is_begun_anew_waits_no_longer_for_rings),
         TEST(test_a_case_is_whole_when_all_rings_have_sent),
         TEST(test_a_ring_that_two_agents_hold_is_one),
+        TEST(test_the_look_begins_at_the_ring_that_was_awaited),
         TEST(test_a_ring_that_could_not_be_kept_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
