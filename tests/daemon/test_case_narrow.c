@@ -1,7 +1,8 @@
 /*
  * test_case_narrow.c: a case that has the calls on some communicators alone, where things are late: a rank that stands
  * for a moment, an agent without a processor, a ring that is announced anew. The job has gone on by the time that all
- * its records would be asked for, so that is not done for these; and for whom a case waits before it is judged.
+ * its records would be asked for, so that is not done for these; and for whom a case waits before it is judged, and
+ * what it keeps until then.
  *
  * The frames are the test's own, and time is a number.
  */
@@ -12,6 +13,7 @@
 
 #include "daemon/base/array.h"
 #include "daemon/root/root_digest.h"
+#include "trace/def.h"
 #include "trace/err.h"
 
 #include <stdlib.h>
@@ -362,6 +364,47 @@ static void test_a_case_that_is_begun_anew_waits_no_longer_for_rings(void **stat
     assert_false(here.d->hasty);
 }
 
+/* A root that holds as much as it may: what records name goes first, and then whole ranks. */
+static void test_where_there_is_no_room_records_are_kept_and_not_their_places(void **state)
+{
+    (void)state;
+    struct roll_def_head def = {.seal = ROLL_DEF_SEAL | ROLL_DEF_STREAM, .bytes = 24, .id = 1};
+    uint8_t defs[24] = {0};
+    struct roll_record rec = {.seal = roll_seal(0, ROLL_STATE_RETURNED), .op = ROLL_OP_ALLREDUCE};
+    struct roll_frame_head named = {.type = ROLL_FRAME_DEFS, .flags = ROLL_DEFS_NAMED};
+    struct roll_frame_head plain = {.type = ROLL_FRAME_DEFS}, records = {.type = ROLL_FRAME_RECORDS, .count = 1};
+    memcpy(defs, &def, sizeof(def));
+    roll_case_open(here.root, here.run, here.now);
+    excerpt(0, false);
+    say(0, named, defs, sizeof(defs));
+    assert_int_equal(here.d->staged, 1);
+    size_t kept = here.d->stage_bytes;
+    here.d->stage_bytes = (384u << 20) - kept;
+    say(0, named, defs, sizeof(defs));
+    assert_int_equal(here.d->staged, 2);
+    assert_int_equal(here.d->stage_bytes, 384u << 20);
+    say(0, named, defs, sizeof(defs));
+    assert_int_equal(here.d->staged, 2);
+    assert_int_equal(here.d->spared, 1);
+    say(0, plain, defs, sizeof(defs));
+    say(0, records, &rec, sizeof(rec));
+    assert_int_equal(here.d->staged, 4);
+    assert_false(here.d->ring[0].cut);
+    here.d->stage_bytes = 512u << 20;
+    say(0, named, defs, sizeof(defs));
+    assert_false(here.d->ring[0].cut);
+    struct roll_frame_head head = records;
+    head.stream = stream_of(0);
+    uint8_t raw[256];
+    struct roll_frame frame;
+    int64_t n = roll_frame_make(&head, &rec, sizeof(rec), raw, sizeof(raw), &frame);
+    assert_int_equal(roll_case_frame(here.run, &frame, raw, (size_t)n), ROLL_E_LIMIT);
+    assert_true(here.d->ring[0].cut);
+    roll_case_open(here.root, here.run, here.now);
+    assert_int_equal(here.d->spared, 0);
+    assert_int_equal(here.d->stage_bytes, 0);
+}
+
 /* whole cases */
 
 static void test_a_case_is_whole_when_all_rings_have_sent(void **state)
@@ -446,6 +489,7 @@ int main(void)
         TEST(test_a_ring_that_is_announced_anew_has_the_case_begun_anew_that_way),
         TEST(test_a_ring_that_is_announced_again_and_again_ends_that),
         TEST(test_a_case_that_is_begun_anew_waits_no_longer_for_rings),
+        TEST(test_where_there_is_no_room_records_are_kept_and_not_their_places),
         TEST(test_a_case_is_whole_when_all_rings_have_sent),
         TEST(test_a_ring_that_two_agents_hold_is_one),
         TEST(test_the_look_begins_at_the_ring_that_was_awaited),
