@@ -31,10 +31,6 @@
 #define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
-#define FRONT_NS  (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
-#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then, where all are seen;   \
-                                    */
-#define NARROW_MOST_NS (10000 * ROLL_MS) /* and no longer is waited for them */
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
                             */
@@ -342,43 +338,6 @@ static uint64_t patience(const struct roll_digested *d)
     return d->hasty && any ? SOON_NS : STAGE_NS;
 }
 
-/* All of the run has been seen for so long, since this moment and since somebody was not seen last: what has not come
- * in this time was not made. */
-static bool was_seen_since(const struct roll_digested *d, uint64_t since, uint64_t ns, uint64_t now)
-{
-    return now > since + ns && now > d->dark_ns + ns;
-}
-
-/*
- * The wrong call has made others stand: the first members have come no further since the case was opened, or somebody
- * stands there and the others have come no further since. A rank that is late, or an agent without a processor, stands
- * as well, but for a moment; and a job that goes on has left the place far behind by the time that all its records are
- * asked for, so that nobody is named then.
- */
-static bool hangs_there(struct roll_digested *d, uint64_t now)
-{
-    uint64_t front = roll_case_front(d);
-    if (d->stalls_there && front > d->stall_front) {
-        d->stall_front = front;
-        d->stall_ns = now;
-    }
-    return (was_seen_since(d, d->fed_ns, FRONT_NS, now) && front <= d->front) ||
-           (d->stalls_there && was_seen_since(d, d->stall_ns, FRONT_NS, now) && roll_case_any_stands(d, true));
-}
-
-/*
- * A case that has the calls on some communicators alone has told what it can. Where the wrong call has made others
- * stand, the engine has to see that they do; where all go on, nobody could know more than it does before the rest
- * comes.
- */
-static bool wants_all(struct roll_digested *d, uint64_t now)
-{
-    uint64_t since = d->engine_news ? d->rest_ns : d->fed_ns;
-    bool elsewhere = d->stalls && d->engine_news && now > since + SETTLE_NS && roll_case_any_stands(d, false);
-    bool late = was_seen_since(d, since, NARROW_NS, now) || now > since + NARROW_MOST_NS;
-    return elsewhere || (!d->named && hangs_there(d, now)) || (!d->engine_news && late);
-}
-
 /* Of a ring that was announced while the others' records were judged, its records are awaited. */
 static bool any_comes(const struct roll_digested *d, uint64_t now)
 {
@@ -406,7 +365,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         d->asked_ns = now;
         roll_case_ask_again(root, run);
     }
-    if (d->narrow && d->fed && wants_all(d, now)) {
+    if (d->narrow && d->fed && roll_case_wants_all(d, now)) {
         roll_case_broaden(d);
     }
     if (d->fed && !d->narrow && !d->stood && now - d->fed_ns > STOOD_NS) {

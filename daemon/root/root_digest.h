@@ -260,6 +260,12 @@ void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* Every ring that is heard has sent all that there was, or is not concerned. */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
 
+/* root_narrow.c */
+
+/* The open case has the calls on some communicators alone, has been judged, and is to be begun anew with all records.
+ */
+bool roll_case_wants_all(struct roll_digested *d, uint64_t now);
+
 /* root_case_same.c: what an earlier case has found. The verdicts stay the caller's. */
 
 /* No rank is in `a` that is not in `b`. One step for each of their ranges. Pure. */
