@@ -9,9 +9,9 @@
  */
 #include "daemon/root/root_digest.h"
 
-#define FRONT_NS       (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
-#define SETTLE_NS      (1000 * ROLL_MS) /* what the engine says of records that are there it has said by then */
-#define NARROW_NS      (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then, if all are seen; */
+#define FRONT_NS       (200 * ROLL_MS)   /* digests tell how far members have come every 0.1 s */
+#define SETTLE_NS      (1000 * ROLL_MS)  /* what the engine says of records that are there it has said by then */
+#define NARROW_NS      (3000 * ROLL_MS)  /* ranks that go on have come to the place by then, if all are seen; */
 #define NARROW_MOST_NS (10000 * ROLL_MS) /* and no longer is waited for them */
 
 /* All of the run has been seen for so long, since this moment and since somebody was not seen last: what has not come
