@@ -30,13 +30,13 @@
 
 /* A definition, or one that is named and has not come. */
 struct cell {
-    uint64_t identity; /* of a module, a file, a line */
+    uint64_t identity; /* of a file, a line */
     uint32_t at;       /* its offset in the ring's area / UNIT, + 1; 0: it has not come */
     bool wanted;
 };
 
 struct loaded {
-    uint64_t start, end;
+    uint64_t start, end, bias, identity;
     uint32_t id;
 };
 
@@ -252,7 +252,11 @@ static int list(struct roll_agent_defs *defs, const struct roll_def *def)
     int rc = 0;
     if (def->type == ROLL_DEF_MODULE && (rc = ROLL_GROW(defs->module, defs->module_room, defs->modules + 1)) == 0) {
         const struct roll_def_module *info = &def->module.info;
-        defs->module[defs->modules++] = (struct loaded){.start = info->start, .end = info->end, .id = def->id};
+        defs->module[defs->modules++] = (struct loaded){.start = info->start,
+                                                        .end = info->end,
+                                                        .bias = info->bias,
+                                                        .identity = roll_site_module(info, def->module.path),
+                                                        .id = def->id};
     }
     if (def->type == ROLL_DEF_CALLSITE && (rc = ROLL_GROW(defs->site, defs->site_room, defs->sites + 1)) == 0) {
         defs->site[defs->sites++] = def->id;
@@ -277,9 +281,7 @@ static int note(struct roll_agent_defs *defs, const struct roll_def *def, uint64
     }
     struct cell *cell = &defs->cell[def->type][def->id];
     cell->at = mark; /* of the texts of a line the newest counts */
-    if (def->type == ROLL_DEF_MODULE) {
-        cell->identity = roll_site_module(&def->module.info, def->module.path);
-    } else if (def->type == ROLL_DEF_SOURCE) {
+    if (def->type == ROLL_DEF_SOURCE) {
         cell->identity = roll_site_source(def->source.path, def->source.path_bytes);
     } else if (def->type == ROLL_DEF_LINE) {
         uint64_t source = identity_of(defs, ROLL_DEF_SOURCE, def->line.info.source);
@@ -373,11 +375,8 @@ static bool number_of(const struct roll_agent_defs *defs, uint32_t id, struct ro
     site.lines = def.callsite.lines;
     const struct loaded *module;
     for (; site.known < site.depth && (module = module_of(defs, def.callsite.pc[site.known])) != NULL; site.known++) {
-        struct roll_def loaded;
-        bool there = read_at(defs, offset_of(defs->cell[ROLL_DEF_MODULE][module->id].at), &loaded) &&
-                     loaded.type == ROLL_DEF_MODULE;
-        site.module[site.known] = identity_of(defs, ROLL_DEF_MODULE, module->id);
-        site.offset[site.known] = def.callsite.pc[site.known] - (there ? loaded.module.info.bias : 0);
+        site.module[site.known] = module->identity;
+        site.offset[site.known] = def.callsite.pc[site.known] - module->bias;
     }
     for (uint32_t i = 0; i < site.lines; i++) {
         site.line[i] = identity_of(defs, ROLL_DEF_LINE, def.callsite.line[i].line);
