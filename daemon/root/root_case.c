@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs, */
-#define STAGE_NAMED   (384u << 20) /* and above these no definitions of what records name */
 #define QUIET_MOST_NS (60000 * ROLL_MS)
 #define QUIET_STEP_NS (100 * ROLL_MS) /* with each tick the engine lets less than a stall pass */
 
@@ -30,7 +28,7 @@ static void clear_stage(struct roll_digested *d)
     while (d->staged > 0) {
         free(d->stage[--d->staged].raw);
     }
-    d->stage_bytes = 0;
+    d->stage_bytes = d->named_bytes = 0;
 }
 
 /* the life of a case */
@@ -315,15 +313,15 @@ static bool is_spared(struct roll_run *run, const struct roll_frame *frame, size
 {
     struct roll_digested *d = run->digested;
     bool named = frame->head.type == ROLL_FRAME_DEFS && (frame->head.flags & ROLL_DEFS_NAMED) != 0;
-    if (!named || d->stage_bytes + bytes <= STAGE_NAMED) {
+    if (!named || d->named_bytes + bytes <= d->named_most) {
+        d->named_bytes += named ? bytes : 0;
         return false;
     }
     if (d->spared++ == 0) {
-        roll_log(
-            ROLL_LOG_WARNING,
-            "root: %s.%u: the records that were asked for are more than 384 MiB: of further ranks is not kept where "
-            "in the program their calls were made",
-            run->job, run->restart);
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u: there is room for records, and no more for where in the program the calls of further "
+                 "ranks were made",
+                 run->job, run->restart);
     }
     return true;
 }
@@ -335,7 +333,7 @@ static int stage(struct roll_run *run, struct digested_ring *r, const struct rol
     if (is_spared(run, frame, bytes)) {
         return 0;
     }
-    if (d->stage_bytes + bytes > STAGE_MOST) {
+    if (d->stage_bytes + bytes > ROLL_CASE_STAGE) {
         cut_ring(run, r);
         return ROLL_E_LIMIT;
     }

@@ -36,6 +36,8 @@
  */
 #define HISTORY_PART 8u
 #define FOLLOW_PART  4u
+#define BESIDE_BYTES 4096u /* that come of a ring beside its records and what these name, about */
+#define NAMED_PART   16u   /* of what may be kept, a part for what records name, however many there are */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -191,6 +193,21 @@ uint64_t roll_case_front(const struct roll_digested *d)
     return front;
 }
 
+/* How many records each ring is asked for, about. */
+static uint64_t share_of(const roll_root_t *root, const struct roll_digested *d)
+{
+    return (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d);
+}
+
+/* The records that are there come first, and communicators, places and the heads of frames. */
+static size_t room_for_named(const roll_root_t *root, const struct roll_digested *d)
+{
+    uint64_t most = bounded(share_of(root, d), REACH, UINT64_MAX);
+    uint64_t each = (d->narrow ? NARROW_MOST + ROLL_DIGEST_WINDOW + NARROW_BEHIND : most) * ROLL_RECORD_BYTES;
+    uint64_t rings = concerned(d), all = rings * (each + BESIDE_BYTES), least = ROLL_CASE_STAGE / NAMED_PART;
+    return (size_t)(all + least < ROLL_CASE_STAGE ? ROLL_CASE_STAGE - all : least);
+}
+
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
 {
     size_t named = 0;
@@ -200,6 +217,7 @@ void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
     d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
     d->narrow = d->scoped && !d->broad && is_about_calls(d) &&
                 concerned(d) > (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+    d->named_most = room_for_named(root, d);
     note_spans(d);
     d->stalls = d->narrow && roll_case_any_stands(d, false);
     d->front = d->narrow ? roll_case_front(d) : 0;
@@ -224,7 +242,7 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
     if (!ask) {
         return NULL;
     }
-    uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
+    uint64_t share = share_of(root, d), key;
     *ask = (struct roll_frame_excerpt){.history = bounded(share / HISTORY_PART, HISTORY_LEAST, HISTORY),
                                        .most = bounded(share, REACH, UINT64_MAX),
                                        .follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, UINT64_MAX),

@@ -45,6 +45,8 @@ struct digested_finding {
         ended; /* how many rings there were when it was said, where the processes of its culprits had ended; else 0 */
 };
 
+#define ROLL_CASE_STAGE ((size_t)512 << 20) /* bytes of frames that are kept until all have sent theirs */
+
 #define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
 
 /* Of the window in which calls of a communicator differ the part that is asked for, where it is not all of it. */
@@ -128,9 +130,10 @@ struct roll_digested {
     bool comes;           /* rings were announced since it is judged, of which nothing has come yet */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
-    uint64_t spared;   /* frames with definitions that were not kept for want of room */
-    roll_feed_t *feed; /* owned */
-    uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
+    size_t named_bytes, named_most; /* of these of definitions that records name, and how many of them may be */
+    uint64_t spared;                /* frames with such definitions that were not kept for want of room */
+    roll_feed_t *feed;              /* owned */
+    uint64_t *said;                 /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
     struct digested_finding *finding; /* owned */
     size_t findings, finding_room;
@@ -251,7 +254,7 @@ static inline bool roll_case_is_left(const struct roll_digested *d)
 {
     return d->narrow && (d->broad || d->anew);
 }
-/* Decides whether all rings are asked for their records, or those that are concerned. */
+/* Decides whether all rings are asked for their records, or those that are concerned, and what of them is kept. */
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d);
 /* Asks all agents of the run; where no case is open they hear that no more is wanted. */
 void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run);

@@ -379,10 +379,11 @@ static void test_where_there_is_no_room_records_are_kept_and_not_their_places(vo
     say(0, named, defs, sizeof(defs));
     assert_int_equal(here.d->staged, 1);
     size_t kept = here.d->stage_bytes;
-    here.d->stage_bytes = (384u << 20) - kept;
+    assert_int_equal(here.d->named_bytes, kept);
+    here.d->named_bytes = here.d->named_most - kept;
     say(0, named, defs, sizeof(defs));
     assert_int_equal(here.d->staged, 2);
-    assert_int_equal(here.d->stage_bytes, 384u << 20);
+    assert_int_equal(here.d->named_bytes, here.d->named_most);
     say(0, named, defs, sizeof(defs));
     assert_int_equal(here.d->staged, 2);
     assert_int_equal(here.d->spared, 1);
@@ -390,7 +391,7 @@ static void test_where_there_is_no_room_records_are_kept_and_not_their_places(vo
     say(0, records, &rec, sizeof(rec));
     assert_int_equal(here.d->staged, 4);
     assert_false(here.d->ring[0].cut);
-    here.d->stage_bytes = 512u << 20;
+    here.d->stage_bytes = ROLL_CASE_STAGE;
     say(0, named, defs, sizeof(defs));
     assert_false(here.d->ring[0].cut);
     struct roll_frame_head head = records;
@@ -402,7 +403,28 @@ static void test_where_there_is_no_room_records_are_kept_and_not_their_places(vo
     assert_true(here.d->ring[0].cut);
     roll_case_open(here.root, here.run, here.now);
     assert_int_equal(here.d->spared, 0);
-    assert_int_equal(here.d->stage_bytes, 0);
+    assert_int_equal(here.d->stage_bytes + here.d->named_bytes, 0);
+}
+
+/* Of thousands of ranks of which all are asked the records that are there have room, whatever their programs are. */
+static void test_as_many_definitions_are_kept_as_leave_room_for_records(void **state)
+{
+    (void)state;
+    struct roll_digested *d = here.d;
+    size_t rings = d->rings;
+    d->again = ROLL_CASE_SCOPED; /* everybody is asked */
+    d->rings = 16383;
+    roll_case_measure(here.root, d);
+    assert_false(d->scoped);
+    assert_int_equal(d->named_most, ROLL_CASE_STAGE - 16384 * (384 * ROLL_RECORD_BYTES + 4096));
+    d->rings = 4095;
+    roll_case_measure(here.root, d);
+    assert_int_equal(d->named_most, ROLL_CASE_STAGE - 4096 * (384 * ROLL_RECORD_BYTES + 4096));
+    d->rings = 60000;
+    roll_case_measure(here.root, d);
+    assert_int_equal(d->named_most, ROLL_CASE_STAGE / 16);
+    d->rings = rings;
+    d->again = 0;
 }
 
 /* whole cases */
@@ -490,6 +512,7 @@ int main(void)
         TEST(test_a_ring_that_is_announced_again_and_again_ends_that),
         TEST(test_a_case_that_is_begun_anew_waits_no_longer_for_rings),
         TEST(test_where_there_is_no_room_records_are_kept_and_not_their_places),
+        TEST(test_as_many_definitions_are_kept_as_leave_room_for_records),
         TEST(test_a_case_is_whole_when_all_rings_have_sent),
         TEST(test_a_ring_that_two_agents_hold_is_one),
         TEST(test_the_look_begins_at_the_ring_that_was_awaited),
