@@ -260,12 +260,42 @@ static int decode_name(const uint8_t *body, size_t bytes, struct roll_def *out)
     return ROLL_OK;
 }
 
+static int decode_sites(const uint8_t *body, size_t bytes, struct roll_def *out)
+{
+    struct roll_def_sites info;
+    if (bytes < sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    memcpy(&info, body, sizeof(info));
+    if (info.sites > ROLL_SITES_MOST || info.sites * sizeof(struct roll_site_number) > bytes - sizeof(info)) {
+        return ROLL_E_SIZE;
+    }
+    if (info.first == 0 || info.first > UINT16_MAX - info.sites) {
+        return ROLL_E_CORRUPT;
+    }
+    out->sites.sites = info.sites;
+    out->sites.first = info.first;
+    out->sites.number = body + sizeof(info);
+    return ROLL_OK;
+}
+
+bool roll_def_site_number(const struct roll_def *def, uint32_t i, uint32_t *id, struct roll_site_number *out)
+{
+    if (def->type != ROLL_DEF_SITES || i >= def->sites.sites) {
+        return false;
+    }
+    *id = def->sites.first + i;
+    memcpy(out, def->sites.number + i * sizeof(*out), sizeof(*out));
+    return true;
+}
+
 typedef int body_decoder(const uint8_t *body, size_t bytes, struct roll_def *out);
 static body_decoder *const body_decoders[] = {
     [ROLL_DEF_COMM] = decode_comm,     [ROLL_DEF_CALLSITE] = decode_callsite, [ROLL_DEF_MODULE] = decode_module,
     [ROLL_DEF_STREAM] = decode_stream, [ROLL_DEF_THREAD] = decode_thread,     [ROLL_DEF_LAYER] = decode_layer,
     [ROLL_DEF_GRAPH] = decode_graph,   [ROLL_DEF_SOURCE] = decode_source,     [ROLL_DEF_LINE] = decode_line,
     [ROLL_DEF_STAND] = decode_stand,   [ROLL_DEF_TEXT] = decode_text,         [ROLL_DEF_NAME] = decode_name,
+    [ROLL_DEF_SITES] = decode_sites,
 };
 
 /* Fewer bytes than a head are the unused end of an area when they are zero, else the beginning of a cut entry. */

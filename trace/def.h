@@ -24,6 +24,7 @@ enum roll_def_type {
     ROLL_DEF_STAND = 10,   /* struct roll_def_stand + lines */
     ROLL_DEF_TEXT = 11,    /* struct roll_def_text + text */
     ROLL_DEF_NAME = 12,    /* struct roll_def_name + label + text + file + function */
+    ROLL_DEF_SITES = 13,   /* struct roll_def_sites + numbers; in frames alone: no ring holds it */
 };
 
 struct roll_def_head {
@@ -133,6 +134,19 @@ struct roll_def_name {
      */
 };
 
+/* Call sites that the rank has, of which an excerpt has no definitions, because none of its records names them. */
+struct roll_def_sites {
+    uint32_t sites; /* number of entries, <= ROLL_SITES_MOST */
+    uint32_t first; /* id of the first of these call sites; the others have the ids that follow */
+    /* sites x struct roll_site_number */
+};
+/* As trace/site.h makes them. Both 0: nothing is said of this call site. */
+struct roll_site_number {
+    uint64_t whole;
+    uint64_t near; /* 0 where the call site has no lines */
+};
+#define ROLL_SITES_MOST 254u /* as many fit into one definition */
+
 /* A loaded object, so that addresses can be symbolised when the process is gone. */
 struct roll_def_module {
     uint64_t start, end;     /* mapped addresses */
@@ -230,8 +244,15 @@ struct roll_def {
             struct roll_def_name info;
             const char *label, *text, *file, *function; /* not terminated; info has their lengths */
         } name;
+        struct {
+            uint32_t sites, first;
+            const uint8_t *number; /* not aligned: roll_def_site_number */
+        } sites;
     };
 };
+
+/* The i-th number of a definition of type SITES, and the id of its call site, 1 to 65535. False: there is no such. */
+bool roll_def_site_number(const struct roll_def *def, uint32_t i, uint32_t *id, struct roll_site_number *out);
 
 /*
  * Appends one definition to the ring's area: `body` of body_bytes, then `tail` of tail_bytes (may be NULL and 0),

@@ -25,7 +25,8 @@ enum roll_frame_type {
     ROLL_FRAME_HELLO = 1,     /* agent -> root; JSON: {"agent":…,"host":…,"pid":…,"version":…} */
     ROLL_FRAME_WELCOME = 2,   /* root -> agent; JSON: {"resync":…,"policy":…}; see docs/FRAME.md */
     ROLL_FRAME_RING = 3,      /* payload: the first ROLL_RING_HEADER_BYTES of a ring; stream = its epoch */
-    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries */
+    ROLL_FRAME_DEFS = 4,      /* first = offset in the definitions area; payload: whole entries; of an excerpt with
+                                 ROLL_DEFS_NAMED */
     ROLL_FRAME_RECORDS = 5,   /* first = ticket of the first record; count records in ticket order, gaps = losses */
     ROLL_FRAME_UPDATES = 6,   /* count records already sent whose state has grown */
     ROLL_FRAME_STATUS = 7,    /* agent -> root; payload: struct roll_frame_status */
@@ -48,11 +49,15 @@ enum roll_frame_type {
     ROLL_FRAME_DIGEST = 23,   /* agent -> root; payload: a digest (daemon/digest/digest_bytes.h); stream = epoch of one
                                  ring of the run; first = calls that went into the sender's digests so far */
     ROLL_FRAME_EXCERPT = 24,  /* both ways; first = number of the excerpt, 0: no more. Root -> agent: struct
-                                 roll_frame_excerpt; agent -> root: the ring's header, or nothing and a flag of
-                                 ROLL_EXCERPT_... docs/FRAME.md */
+                                 roll_frame_excerpt; agent -> root: the beginning of the ring's header where the
+                                 excerpt begins, or nothing and a flag of ROLL_EXCERPT_... docs/FRAME.md */
     ROLL_FRAME_PLACE = 25,    /* agent -> root: where the ring comes in; first = ticket of the first record that
                                  follows; payload: struct roll_frame_place, as many as there are */
 };
+
+/* Flag of DEFS of an excerpt: what its records name, in the order in which they do; `first` is 0, and what comes twice
+ * is the same. Communicators are not among them: the engine is told of each once, by frames without the flag. */
+#define ROLL_DEFS_NAMED 1u
 
 /* Flag of RECORDS, set by who reads a trace: the segment repeats them of an earlier one. Excerpts (.rdig) keep it. */
 #define ROLL_RECORDS_REPEATED 1u
@@ -62,7 +67,8 @@ struct roll_frame_head {
     uint8_t major;     /*  4 */
     uint8_t minor;     /*  5 */
     uint16_t type;     /*  6: enum roll_frame_type */
-    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of RECORDS that were read: ROLL_RECORDS_...; else 0 */
+    uint32_t flags;    /*  8: of ACK: ROLL_ACK_...; of DEFS of an excerpt: ROLL_DEFS_...; of EXCERPT: ROLL_EXCERPT_...;
+                              of RECORDS that were read: ROLL_RECORDS_...; else 0 */
     uint16_t hdr_len;  /* 12: bytes of this head, >= 56 */
     uint16_t rec_size; /* 14: bytes of one record in RECORDS and UPDATES, >= 64; else 0 */
     uint32_t count;    /* 16: records in RECORDS and UPDATES; else 0 */
@@ -177,6 +183,7 @@ enum roll_excerpt_scope {
     ROLL_EXCERPT_NARROW = 2,    /* the same; and of their records those of these communicators alone, but for messages,
                                    in a numbering of their own: `history`, `most` and `follow` count these */
 };
+#define ROLL_EXCERPT_BEGINS_BYTES 8u /* of the header, which the root has had; of older agents it comes whole */
 /* Flags of an agent's EXCERPT without payload. */
 #define ROLL_EXCERPT_ALL   1u /* all that there was has been sent */
 #define ROLL_EXCERPT_ASIDE 2u /* the ring is not concerned: nothing of it is sent */

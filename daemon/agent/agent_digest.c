@@ -22,7 +22,6 @@
 #define INSIDE_NS     (1000 * ROLL_MS) /* a host inside one call for so long is told of */
 #define STAND_NS      (250 * ROLL_MS)
 #define STOOD_STEP_NS (200 * ROLL_MS) /* digests are told twice as often */
-#define PAYLOAD       (32u * 1024u)   /* of one DIGEST frame */
 
 roll_agent_digests_t *roll_agent_digests_new(roll_agent_send_fn send, void *ctx)
 {
@@ -31,7 +30,7 @@ roll_agent_digests_t *roll_agent_digests_new(roll_agent_send_fn send, void *ctx)
         d->send = send;
         d->ctx = ctx;
         d->buffer = malloc(ROLL_AGENT_BATCH * ROLL_RECORD_BYTES);
-        d->payload = malloc(PAYLOAD);
+        d->payload = malloc(ROLL_AGENT_PAYLOAD);
     }
     if (d && (!d->buffer || !d->payload)) {
         roll_agent_digests_destroy(&d);
@@ -220,14 +219,14 @@ static int send_digest(struct roll_agent_digests *d, struct folded_run *run, uin
     struct roll_digest_cursor cursor = {0};
     struct roll_frame_head head = {.type = ROLL_FRAME_DIGEST, .stream = run->stream, .first = run->calls};
     uint64_t seq;
-    size_t bytes = roll_digest_encode(&d->up, &cursor, d->payload, PAYLOAD);
+    size_t bytes = roll_digest_encode(&d->up, &cursor, d->payload, ROLL_AGENT_PAYLOAD);
     int err = 0;
     if (bytes == 0 && (run->calls == run->calls_told || (!ended && now - run->told_ns < COUNT_NS))) {
         return 0;
     }
     do {
         err = d->send(d->ctx, head, d->payload, bytes, &seq);
-    } while (!err && (bytes = roll_digest_encode(&d->up, &cursor, d->payload, PAYLOAD)) != 0);
+    } while (!err && (bytes = roll_digest_encode(&d->up, &cursor, d->payload, ROLL_AGENT_PAYLOAD)) != 0);
     if (!err) {
         run->calls_told = run->calls;
         run->told_ns = now;

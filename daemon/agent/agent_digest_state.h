@@ -32,6 +32,7 @@ struct folded {
     bool aside;                     /* nothing is wanted of this ring */
     bool lacks;                     /* of what is wanted something is not there any more */
     struct narrow *narrow;          /* owned; NULL: all records are sent */
+    struct roll_agent_defs *defs;   /* owned; NULL: there is no excerpt of it */
     bool hinted;                    /* it has given a hint of its own since it was looked at last */
     uint64_t stood_ns, stood_at_ns; /* for how long its rank could run and wrote nothing, as of stood_at_ns */
 };
@@ -61,6 +62,8 @@ struct roll_agent_digests {
     struct roll_digest digest, up;
     uint8_t *buffer, *payload;
 };
+
+#define ROLL_AGENT_PAYLOAD (32u * 1024u) /* bytes of `payload`: of one DIGEST frame, and of definitions */
 
 /* What one turn of a reader works on. */
 struct turn {
@@ -100,6 +103,20 @@ uint64_t roll_agent_narrow_first(const struct folded *f);
 bool roll_agent_narrow_has_passed(const struct folded *f);
 /* That is so, or so many of the records were written later than the excerpt began: no more of it is sent. */
 bool roll_agent_narrow_is_full(const struct folded *f, uint64_t follow);
+
+/* agent_defs.c: which definitions an excerpt has */
+
+/* ring: borrowed. 0, NOMEM. */
+int roll_agent_defs_new(const struct roll_ring *ring, struct roll_agent_defs **out);
+void roll_agent_defs_destroy(struct roll_agent_defs **defs);
+/* Takes the definitions at this offset of the ring's area, whole ones, and sends those that any excerpt has, or that
+ * records have named. May be called again where it fails. 0, NOMEM, BUSY. */
+int roll_agent_defs_take(const struct turn *t, uint64_t first, size_t bytes);
+/* Sends what these records, which are about to be sent, are the first to name, and the numbers of the other call sites.
+ * Likewise. */
+int roll_agent_defs_name(const struct turn *t, const struct roll_record *recs, size_t n);
+/* Sends what is left to be sent of either. Likewise. */
+int roll_agent_defs_rest(const struct turn *t);
 
 /* agent_excerpt.c */
 /* Finds whether something is wanted of a ring, and opens its second reader where it begins. 0, NOMEM, or as

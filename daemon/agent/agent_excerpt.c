@@ -2,7 +2,8 @@
  * agent_excerpt.c: the records that a root asks for of a run that is compared by digests (docs/SCALE.md).
  *
  * An excerpt is a second reader of the ring, which begins where the root wants it to and does send: places first, which
- * say where the rank stands before its first record, then all records, as long as the root wants them.
+ * say where the rank stands before its first record, then all records, as long as the root wants them, and of the
+ * definitions of the ring what these name (agent_defs.c).
  */
 #include "daemon/agent/agent_digest_state.h"
 
@@ -23,6 +24,7 @@ void roll_agent_excerpt_end(struct folded *f)
 {
     roll_agent_ring_destroy(&f->copy);
     roll_agent_narrow_end(f);
+    roll_agent_defs_destroy(&f->defs);
     free(f->place);
     f->place = NULL;
     f->places = 0;
@@ -149,7 +151,8 @@ int roll_agent_excerpt_begin(struct roll_agent_digests *d, struct folded *f)
     }
     f->copy->second = true;
     f->copy->link = ROLL_LINK_LIVE;
-    err = find_begin(d, f);
+    err = roll_agent_defs_new(&f->copy->map, &f->defs);
+    err = err ? err : find_begin(d, f);
     if (err) {
         roll_agent_excerpt_end(f);
     } else {
@@ -192,9 +195,10 @@ static int send_excerpt(void *ctx, struct roll_frame_head head, const void *payl
         if (!err && t->f->narrow) {
             return roll_agent_narrow_send(t, head, payload, seq);
         }
+        err = err ? err : roll_agent_defs_name(t, payload, head.count);
         return err ? err : t->d->send(t->d->ctx, head, payload, bytes, seq);
     case ROLL_FRAME_DEFS:
-        return t->d->send(t->d->ctx, head, payload, bytes, seq);
+        return roll_agent_defs_take(t, head.first, bytes);
     default:
         return 0;
     }
@@ -205,7 +209,7 @@ static int send_mark(struct roll_agent_digests *d, const struct folded *f, const
     uint64_t seq;
     struct roll_frame_head head = {
         .type = ROLL_FRAME_EXCERPT, .flags = flags, .stream = f->ring->map.header->epoch, .first = f->number};
-    return d->send(d->ctx, head, payload, payload ? ROLL_RING_HEADER_BYTES : 0, &seq);
+    return d->send(d->ctx, head, payload, payload ? ROLL_EXCERPT_BEGINS_BYTES : 0, &seq);
 }
 
 /* For how long the rank has stood, as the flags say it. Records that the fold has not taken yet are news. */
@@ -225,6 +229,7 @@ static int cut(struct roll_agent_digests *d, struct folded *f)
     int err = send_mark(d, f, NULL, ROLL_EXCERPT_CUT | passed);
     if (!err) {
         f->cut = true;
+        roll_agent_defs_destroy(&f->defs); /* whose ring is the reader's */
         roll_agent_ring_destroy(&f->copy);
     }
     return err;
@@ -264,6 +269,9 @@ int64_t roll_agent_excerpt_pump(struct roll_agent_digests *d, struct folded *f, 
         n = roll_agent_ring_pump(copy, &out, now);
         copy->acked = copy->sent; /* nothing is sent twice: what a link loses is asked for anew, from the beginning */
         total += n > 0 ? n : 0;
+    }
+    if (n >= 0 && (err = roll_agent_defs_rest(&turn)) != 0) {
+        n = err;
     }
     if (n >= 0 && !f->placed) {
         n = send_place(d, f);

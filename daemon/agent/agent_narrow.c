@@ -247,6 +247,9 @@ int roll_agent_narrow_send(const struct turn *t, struct roll_frame_head head, co
     uint32_t read = head.count;
     int err = 0;
     if (n > 0) {
+        err = roll_agent_defs_name(t, w->out, (size_t)n);
+    }
+    if (n > 0 && !err) {
         head.count = (uint32_t)n;
         head.first = roll_seal_ticket(w->out[0].seal);
         err = t->d->send(t->d->ctx, head, w->out, (size_t)n * sizeof(*w->out), seq);

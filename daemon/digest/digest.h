@@ -89,9 +89,28 @@ enum roll_digest_why {
 struct roll_digest_hint {
     uint64_t key; /* 0 = no communicator */
     uint32_t why; /* enum roll_digest_why */
-    uint32_t seq; /* the first collective that may be concerned; of MESSAGES: a bit for each class; of
-                   * OBSERVED: the step (roll_observed_step); else 0 */
+    uint32_t seq; /* the first collective that may be concerned, of DIFFERS roll_digest_differs; of MESSAGES: a bit for
+                   * each class; of OBSERVED: the step (roll_observed_step); else 0 */
 };
+/*
+ * `seq` of a hint that calls differ is a multiple of a window, which is then the window; or so many calls behind one,
+ * as many as the check point has that differs. The first call of the window.
+ */
+static inline uint32_t roll_digest_window_of(uint32_t differs)
+{
+    return differs - differs % ROLL_DIGEST_WINDOW;
+}
+/*
+ * The first call that may differ. Whoever tells of a check point has told of the number in its window that is the
+ * highest power of two below it, because in the time that he went over this one there was none that is rounder
+ * (points.h): what lies before has been compared, and is alike.
+ */
+static inline uint32_t roll_digest_first(uint32_t differs)
+{
+    uint32_t calls = differs % ROLL_DIGEST_WINDOW;
+    uint32_t power = calls != 0 ? 1u << (31 - __builtin_clz(calls)) : 0;
+    return roll_digest_window_of(differs) + (power < calls ? power : 0);
+}
 
 /* One message. Zero-initialised is empty. */
 struct roll_digest {

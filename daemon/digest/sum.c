@@ -106,6 +106,7 @@ bool roll_sum_place(const roll_sum_t *sum, uint64_t key, struct roll_sum_place *
         return false;
     }
     const struct roll_sum_level *c = &sum->level[at];
-    *out = (struct roll_sum_place){.low = c->low, .high = c->high, .size = c->size, .members = c->members};
+    *out = (struct roll_sum_place){
+        .low = c->low, .high = c->high, .size = c->size, .members = c->members, .differs_at = c->differs_at};
     return true;
 }

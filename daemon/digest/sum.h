@@ -30,7 +30,7 @@ void roll_sum_destroy(roll_sum_t **sum);
  * part that cannot be (then the rest of the digest is taken, and what was refused is counted). */
 int roll_sum_take(roll_sum_t *sum, uint32_t child, const struct roll_digest *d, uint64_t now_ns);
 /* Appends what the level above has to know, and hints: those from below, and those of communicators that are judged
- * here. */
+ * here. Those of a root that calls differ are about whole windows; differs_at below says more. */
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up);
 /* Forgets communicators that nobody below uses any more since ROLL_DIGEST_KEEP_NS, and of which all is told. Their keys
  * are those of new communicators from then on. To be called behind a cut; not of a run that is over, which people may
@@ -57,6 +57,9 @@ void roll_sum_figures(const roll_sum_t *sum, struct roll_sum_figures *out);
  * below judges it, which tells low and high where they stand apart (low < high), and else nothing. */
 struct roll_sum_place {
     uint32_t low, high, size, members;
+    /* Of the root: of the check points at which calls of the newest such window were told to differ that which reaches
+     * back most (roll_digest_first); 0: there was none. */
+    uint32_t differs_at;
 };
 /* The same of communicator i, from 0, in the order in which they were first heard of; false: there is none. */
 bool roll_sum_at(const roll_sum_t *sum, size_t i, uint64_t *key, struct roll_sum_place *out);

@@ -108,8 +108,11 @@ static void pass_on(struct roll_sum_level *c, struct roll_digest *up)
                 up, &(struct roll_digest_window){.key = c->key, .hash = first->hash, .window = c->judged});
         }
     }
-    /* That of the first member, also where others come later: they are compared with it here. */
-    const struct roll_point *point = c->moved ? roll_points_roundest(&c->points, c->pointed, c->high) : NULL;
+    /* That of the first member, also where others come later: they are compared with it here. In the newest window
+     * alone: else one of the window before could be told in the place of one that whoever tells of later ones must have
+     * told of (roll_digest_first). */
+    uint32_t begin = roll_digest_window_of(c->high), from = c->pointed > begin ? c->pointed : begin;
+    const struct roll_point *point = c->moved ? roll_points_roundest(&c->points, from, c->high) : NULL;
     if (point) {
         roll_digest_add_window(up, &(struct roll_digest_window){.key = c->key,
                                                                 .hash = point->hash,
@@ -181,6 +184,15 @@ static void cut_likes(struct roll_sum *sum, struct roll_digest *up)
     }
 }
 
+/* Where calls differ is looked at window by window; how much of the newest one that is who asks may know. */
+static void note_differs(struct roll_sum *sum, const struct roll_digest_hint *h, bool differs)
+{
+    uint32_t at = differs && h->seq % ROLL_DIGEST_WINDOW != 0 ? roll_map_get(&sum->at, h->key) : ROLL_MAP_NONE;
+    if (at != ROLL_MAP_NONE) {
+        roll_sum_level_differs(&sum->level[at], h->seq);
+    }
+}
+
 void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
 {
     cut_likes(sum, up);
@@ -212,7 +224,10 @@ void roll_sum_cut(roll_sum_t *sum, uint64_t now_ns, struct roll_digest *up)
     }
     for (size_t i = 0; i < sum->hints.hints; i++) {
         const struct roll_digest_hint *h = &sum->hints.hint[i];
-        roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why, h->seq);
+        bool differs = sum->config.is_root && h->why == ROLL_HINT_DIFFERS;
+        note_differs(sum, h, differs);
+        roll_digest_add_hint(up, h->key, (enum roll_digest_why)h->why,
+                             differs ? roll_digest_window_of(h->seq) : h->seq);
     }
     roll_digest_clear(&sum->hints);
 }

@@ -103,6 +103,14 @@ struct roll_sum_cell *roll_sum_cell_of(struct roll_sum *sum, struct roll_sum_lev
     return &c->cell[c->cells++];
 }
 
+void roll_sum_level_differs(struct roll_sum_level *c, uint32_t at)
+{
+    bool same = roll_digest_window_of(at) == roll_digest_window_of(c->differs_at) && c->differs_at != 0;
+    if (!same || roll_digest_first(at) < roll_digest_first(c->differs_at)) {
+        c->differs_at = at;
+    }
+}
+
 void roll_sum_hint(struct roll_sum *sum, uint64_t key, enum roll_digest_why why, uint32_t seq)
 {
     roll_digest_add_hint(&sum->hints, key, why, seq);

@@ -51,11 +51,13 @@ struct roll_sum_level {
     uint64_t told_ns; /* when a child told something of it last */
     uint64_t hash;
     uint32_t size, members, low, high;
-    uint32_t judged;   /* windows below it are done or passed on */
-    uint32_t pointed;  /* how far the first member was when a check point was passed on */
-    uint32_t differed; /* the window of which was told last that calls in it differ; its number + 1 */
-    uint32_t stands;   /* that the last member stands at this call has been told; its number + 1 */
-    uint32_t alike;    /* the same of all members, at one call and not alike */
+    uint32_t judged;     /* windows below it are done or passed on */
+    uint32_t pointed;    /* how far the first member was when a check point was passed on */
+    uint32_t differed;   /* the window of which was told last that calls in it differ; its number + 1 */
+    uint32_t differs_at; /* of hints about check points that which reaches back most (roll_digest_first) in the newest
+                            window; 0: there was none. Of the root also of those from below */
+    uint32_t stands;     /* that the last member stands at this call has been told; its number + 1 */
+    uint32_t alike;      /* the same of all members, at one call and not alike */
     bool differs, moved, sums_moved;
     bool over;  /* no member that is known uses it any more */
     bool past;  /* and none did when it was first heard of: who is not heard of need not come any more */
@@ -87,6 +89,8 @@ struct roll_sum {
  */
 struct roll_sum_level *roll_sum_level_of(struct roll_sum *sum, uint32_t child, uint64_t key);
 void roll_sum_level_drop(struct roll_sum *sum, size_t at);
+/* It is hinted at that calls before this check point differ. */
+void roll_sum_level_differs(struct roll_sum_level *c, uint32_t at);
 /* What the child has told of the communicator; NULL: nothing. */
 struct roll_sum_cell *roll_sum_cell_known(const struct roll_sum *sum, const struct roll_sum_level *c, uint32_t child);
 /* The same, made if there is nothing; NULL: no memory, or the child tells of too many. */

@@ -53,8 +53,16 @@ static void note_ahead(struct roll_sum *sum, uint32_t child, const struct roll_d
     }
 }
 
+/* A hint has been about the calls before this check point already. */
+static bool is_hinted(const struct roll_sum_level *c, uint32_t window, uint32_t at)
+{
+    bool by_point = roll_digest_window_of(c->differs_at) == window * ROLL_DIGEST_WINDOW && c->differs_at != 0;
+    return c->differed == window + 1 && (!by_point || at > roll_digest_first(c->differs_at));
+}
+
 /* All check points behind a call that differs differ. The first one of a window is told of, and then the whole window:
- * a second such call may have been made in it, when the first one was looked at already. */
+ * a second such call may have been made in it, when the first one was looked at already. So may one before it, by a
+ * member that comes later: that is told of at once. */
 static int take_point(struct roll_sum *sum, const struct roll_sum_cell *cell, struct roll_sum_level *c,
                       const struct roll_digest_window *w)
 {
@@ -63,9 +71,10 @@ static int take_point(struct roll_sum *sum, const struct roll_sum_cell *cell, st
         sum->figures.refused++;
         return ROLL_E_ARG;
     }
-    if (roll_points_take(&c->points, (uint32_t)at, w->hash) && c->differed != w->window + 1) {
+    if (roll_points_take(&c->points, (uint32_t)at, w->hash) && !is_hinted(c, w->window, (uint32_t)at)) {
         c->differed = w->window + 1;
-        roll_sum_hint(sum, w->key, ROLL_HINT_DIFFERS, w->window * ROLL_DIGEST_WINDOW);
+        roll_sum_level_differs(c, (uint32_t)at);
+        roll_sum_hint(sum, w->key, ROLL_HINT_DIFFERS, (uint32_t)at);
     }
     return 0;
 }

@@ -222,7 +222,7 @@ int roll_engine_define(roll_engine_t *e, uint32_t source, const struct roll_def 
         return 0;
     }
     if (def->type == ROLL_DEF_CALLSITE || def->type == ROLL_DEF_MODULE || def->type == ROLL_DEF_SOURCE ||
-        def->type == ROLL_DEF_LINE) {
+        def->type == ROLL_DEF_LINE || def->type == ROLL_DEF_SITES) {
         return site_define(e, e->source[source], def);
     }
     if (def->type == ROLL_DEF_NAME && def->name.info.kind == ROLL_NAME_GROUP) {

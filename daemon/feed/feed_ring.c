@@ -189,10 +189,27 @@ int roll_feed_take_ring(roll_feed_t *feed, const struct roll_frame *frame)
     return roll_engine_clock(feed->engine, v->source, s->clock_offset);
 }
 
+static int define(roll_feed_t *feed, const struct roll_stream *s, const struct roll_def *def)
+{
+    int err = roll_symbols_define(feed->symbols, s->view.stream, def);
+    if (err == ROLL_E_NOMEM) {
+        return err;
+    }
+    err = roll_engine_define(feed->engine, s->view.source, def);
+    if (err == ROLL_E_NOMEM) {
+        return err;
+    }
+    if (feed->watch) {
+        feed->watch->define(feed->watch->ctx, feed, &s->view, def);
+    }
+    return 0;
+}
+
 int roll_feed_take_defs(roll_feed_t *feed, struct roll_stream *s, const struct roll_frame *frame)
 {
     uint64_t base = frame->head.first;
     size_t bytes = frame->head.payload;
+    bool named = (frame->head.flags & ROLL_DEFS_NAMED) != 0;
     if (base + bytes < base || base > ROLL_RING_MAX_DEFS_BYTES) {
         return ROLL_E_SIZE;
     }
@@ -204,20 +221,13 @@ int roll_feed_take_defs(roll_feed_t *feed, struct roll_stream *s, const struct r
         if (err) {
             return err == ROLL_E_NOTFOUND ? ROLL_E_CORRUPT : err; /* the payload must be whole entries */
         }
-        if (offset < s->view.defs_offset) {
+        if (named ? def.type == ROLL_DEF_COMM : offset < s->view.defs_offset) {
             continue;
         }
-        s->view.defs_offset = base + at;
-        err = roll_symbols_define(feed->symbols, s->view.stream, &def);
-        if (err == ROLL_E_NOMEM) {
+        s->view.defs_offset = named ? s->view.defs_offset : base + at;
+        err = define(feed, s, &def);
+        if (err) {
             return err;
-        }
-        err = roll_engine_define(feed->engine, s->view.source, &def);
-        if (err == ROLL_E_NOMEM) {
-            return err;
-        }
-        if (feed->watch) {
-            feed->watch->define(feed->watch->ctx, feed, &s->view, &def);
         }
     }
     return 0;

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STAGE_MOST    (512u << 20) /* bytes of frames that are kept until all have sent theirs */
 #define QUIET_MOST_NS (60000 * ROLL_MS)
 #define QUIET_STEP_NS (100 * ROLL_MS) /* with each tick the engine lets less than a stall pass */
 
@@ -29,7 +28,7 @@ static void clear_stage(struct roll_digested *d)
     while (d->staged > 0) {
         free(d->stage[--d->staged].raw);
     }
-    d->stage_bytes = 0;
+    d->stage_bytes = d->named_bytes = 0;
 }
 
 /* the life of a case */
@@ -45,8 +44,9 @@ static void end_case(struct roll_run *run)
     roll_feed_destroy(&d->feed);
     d->saids = 0;
     d->fed = d->news = d->engine_news = d->wider = d->stood = d->unjudged = d->narrow = d->named = d->stalls =
-        d->stalls_there = d->comes = d->partly = false;
+        d->stalls_there = d->comes = d->anew = d->partly = false;
     d->number = d->named_keys = 0;
+    d->spared = 0;
 }
 
 void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
@@ -81,7 +81,7 @@ void roll_case_open(roll_root_t *root, struct roll_run *run, uint64_t now)
         roll_digested_renew(&d->ring[i]);
         d->ring[i].last_ns = 0;
     }
-    d->sent = 0;
+    d->awaited_peer = d->awaited_stream = 0;
     roll_case_measure(root, d);
     roll_log(ROLL_LOG_INFO, "root: %s.%u: %s: records are asked for (%llu%s%s)", run->job, run->restart, why,
              (unsigned long long)d->number, d->scoped ? ", of those that are concerned" : "",
@@ -308,10 +308,33 @@ static void cut_ring(struct roll_run *run, struct digested_ring *r, bool whole)
     }
 }
 
-static int stage(struct roll_run *run, struct digested_ring *r, const void *raw, size_t bytes)
+/* There is no room for this frame, and its rank can be judged without: where its calls were made is what verdicts are
+ * worded with, and what decides who went astray where calls alone do not. */
+static bool is_spared(struct roll_run *run, const struct roll_frame *frame, size_t bytes)
 {
     struct roll_digested *d = run->digested;
-    if (d->stage_bytes + bytes > STAGE_MOST) {
+    bool named = frame->head.type == ROLL_FRAME_DEFS && (frame->head.flags & ROLL_DEFS_NAMED) != 0;
+    if (!named || d->named_bytes + bytes <= d->named_most) {
+        d->named_bytes += named ? bytes : 0;
+        return false;
+    }
+    if (d->spared++ == 0) {
+        roll_log(ROLL_LOG_WARNING,
+                 "root: %s.%u: there is room for records, and no more for where in the program the calls of further "
+                 "ranks were made",
+                 run->job, run->restart);
+    }
+    return true;
+}
+
+static int stage(struct roll_run *run, struct digested_ring *r, const struct roll_frame *frame, const void *raw,
+                 size_t bytes)
+{
+    struct roll_digested *d = run->digested;
+    if (is_spared(run, frame, bytes)) {
+        return 0;
+    }
+    if (d->stage_bytes + bytes > ROLL_CASE_STAGE) {
         cut_ring(run, r, false);
         return ROLL_E_LIMIT;
     }
@@ -367,13 +390,11 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
 {
     struct roll_digested *d = run->digested;
     struct digested_ring *r = roll_digested_ring_of(d, frame->head.stream);
-    if (!r || d->number == 0 || (d->narrow && d->broad)) { /* what is about to be begun anew takes nothing */
+    if (!r || d->number == 0 || roll_case_is_left(d)) { /* what is about to be begun anew takes nothing */
         return 0;
     }
     if (frame->head.type == ROLL_FRAME_EXCERPT) {
-        d->sent -= roll_digested_has_sent(r);
         take_mark(run, r, frame);
-        d->sent += roll_digested_has_sent(r);
         return 0;
     }
     if (!r->begun || r->cut) {
@@ -383,7 +404,7 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
         r->quiet_ns = 0;
     }
     if (!d->fed) {
-        return stage(run, r, raw, bytes);
+        return stage(run, r, frame, raw, bytes);
     }
     int err = roll_feed_frame(d->feed, frame);
     if (d->narrow) { /* who is heard of counts as heard from then on */

@@ -36,6 +36,8 @@
  */
 #define HISTORY_PART 8u
 #define FOLLOW_PART  4u
+#define BESIDE_BYTES 4096u /* that come of a ring beside its records and what these name, about */
+#define NAMED_PART   16u   /* of what may be kept, a part for what records name, however many there are */
 
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
 {
@@ -45,6 +47,44 @@ bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key)
         }
     }
     return false;
+}
+
+/* The first collective that this hint that calls differ may be about, as far as check points tell now. */
+static uint32_t hinted_from(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    struct roll_sum_place place;
+    bool known = d->narrow && roll_sum_place(d->sum, h->key, &place) && place.differs_at != 0;
+    return known && roll_digest_window_of(place.differs_at) == h->seq ? roll_digest_first(place.differs_at) : h->seq;
+}
+
+/* The same as it was when the case was opened: from there on its calls were asked for. */
+static uint32_t asked_from(const struct roll_digested *d, const struct roll_digest_hint *h)
+{
+    for (uint32_t i = 0; d->narrow && i < d->spans; i++) {
+        if (d->span[i].key == h->key && d->span[i].window == h->seq) {
+            return d->span[i].first;
+        }
+    }
+    return h->seq;
+}
+
+/* Where calls alone are asked for, the part of a window that is alike is not. */
+static void note_spans(struct roll_digested *d)
+{
+    d->spans = 0;
+    for (size_t i = 0; d->narrow && i < d->hints.hints && d->spans < ROLL_CASE_SPANS; i++) {
+        const struct roll_digest_hint *h = &d->hints.hint[i];
+        uint32_t first = h->why == ROLL_HINT_DIFFERS ? hinted_from(d, h) : h->seq;
+        if (first > h->seq && asked_from(d, h) == h->seq) {
+            d->span[d->spans++] = (struct case_span){.key = h->key, .window = h->seq, .first = first};
+        }
+    }
+}
+
+bool roll_case_reaches_back(const struct roll_digested *d, const struct roll_digest_hint *h,
+                            const struct roll_frame_want *want)
+{
+    return hinted_from(d, h) >= want->low;
 }
 
 struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key)
@@ -58,8 +98,8 @@ struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hint
     for (size_t i = 0; i < hints && i < d->hints.hints; i++) {
         const struct roll_digest_hint *h = &d->hints.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND;
-            w.low = h->seq < w.low ? h->seq : w.low;
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_BEHIND, first = asked_from(d, h);
+            w.low = first < w.low ? first : w.low;
             w.high = d->narrow && end > w.high && end > h->seq ? end : w.high;
         } else if (h->key == key && h->why == ROLL_HINT_MESSAGES) {
             w.classes |= h->seq;
@@ -153,6 +193,21 @@ uint64_t roll_case_front(const struct roll_digested *d)
     return front;
 }
 
+/* How many records each ring is asked for, about. */
+static uint64_t share_of(const roll_root_t *root, const struct roll_digested *d)
+{
+    return (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d);
+}
+
+/* The records that are there come first, and communicators, places and the heads of frames. */
+static size_t room_for_named(const roll_root_t *root, const struct roll_digested *d)
+{
+    uint64_t most = bounded(share_of(root, d), REACH, UINT64_MAX);
+    uint64_t each = (d->narrow ? NARROW_MOST + ROLL_DIGEST_WINDOW + NARROW_BEHIND : most) * ROLL_RECORD_BYTES;
+    uint64_t rings = concerned(d), all = rings * (each + BESIDE_BYTES), least = ROLL_CASE_STAGE / NAMED_PART;
+    return (size_t)(all + least < ROLL_CASE_STAGE ? ROLL_CASE_STAGE - all : least);
+}
+
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
 {
     size_t named = 0;
@@ -162,6 +217,8 @@ void roll_case_measure(const roll_root_t *root, struct roll_digested *d)
     d->scoped = !roll_case_asks_everybody(root, d) && d->again < ROLL_CASE_SCOPED && named <= ROLL_CASE_NAMED;
     d->narrow = d->scoped && !d->broad && is_about_calls(d) &&
                 concerned(d) > (root->o.case_ranks ? root->o.case_ranks : CASE_RANKS);
+    d->named_most = room_for_named(root, d);
+    note_spans(d);
     d->stalls = d->narrow && roll_case_any_stands(d, false);
     d->front = d->narrow ? roll_case_front(d) : 0;
 }
@@ -185,7 +242,7 @@ static struct roll_frame_excerpt *ask_new(const roll_root_t *root, const struct 
     if (!ask) {
         return NULL;
     }
-    uint64_t share = (root->o.case_records ? root->o.case_records : CASE_RECORDS) / concerned(d), key;
+    uint64_t share = share_of(root, d), key;
     *ask = (struct roll_frame_excerpt){.history = bounded(share / HISTORY_PART, HISTORY_LEAST, HISTORY),
                                        .most = bounded(share, REACH, UINT64_MAX),
                                        .follow = bounded(share / FOLLOW_PART, FOLLOW_LEAST, UINT64_MAX),
@@ -241,35 +298,43 @@ void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run)
     free(ask);
 }
 
-static bool has_sent(const struct roll_run *run, const struct roll_peer *peer)
+/* The first ring of this peer, from number `from` on, of which something is awaited; peer->used: there is none. Of a
+ * ring that the run could not keep for want of memory nothing is. */
+static size_t awaited_of(const struct roll_run *run, const struct roll_peer *peer, size_t from)
 {
-    for (size_t k = 0; k < peer->used; k++) {
+    size_t k = peer->gone || roll_streams_count(peer, run) == 0 || from > peer->used ? peer->used : from;
+    for (; k < peer->used; k++) {
         const struct digested_ring *r =
             peer->streams[k].run == run ? roll_digested_ring_of(run->digested, peer->streams[k].stream) : NULL;
         if (r && !roll_digested_has_sent(r)) {
-            return false;
+            return k;
         }
     }
-    return true;
+    return peer->used;
 }
 
-/* Asked in each turn of the root, while thousands of rings send: mostly it is enough to count. */
+/*
+ * Asked in each turn of the root, while thousands of rings send: so the look begins at the ring that was awaited last,
+ * and goes round behind that. To count the rings that have sent, and those that agents hold, was rejected: a ring that
+ * two agents hold, or that could not be kept, is counted on one side only.
+ */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run)
 {
-    bool all = true, any = false; /* where all agents have gone nobody has been asked yet */
-    size_t asked = 0;
-    for (size_t i = 0; i < root->peers_used; i++) {
-        asked += root->peers[i]->gone ? 0 : roll_streams_count(root->peers[i], run);
-    }
-    if (run->digested->sent < asked) {
-        return false;
-    }
-    for (size_t i = 0; i < root->peers_used && all; i++) {
+    struct roll_digested *d = run->digested;
+    bool any = false; /* where all agents have gone nobody has been asked yet */
+    size_t first = d->awaited_peer < root->peers_used ? d->awaited_peer : 0;
+    for (size_t n = 0; root->peers_used > 0 && n <= root->peers_used; n++) {
+        size_t i = (first + n) % root->peers_used, from = n == 0 && i == d->awaited_peer ? d->awaited_stream : 0;
         const struct roll_peer *peer = root->peers[i];
+        size_t at = awaited_of(run, peer, from);
+        if (at < peer->used) {
+            d->awaited_peer = i;
+            d->awaited_stream = at;
+            return false;
+        }
         any = any || (!peer->gone && roll_streams_count(peer, run) > 0);
-        all = peer->gone || has_sent(run, peer);
     }
-    return all && any;
+    return any;
 }
 
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
@@ -278,7 +343,7 @@ void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run)
     struct roll_frame_excerpt *ask = NULL;
     run->digested->unasked = false;
     for (size_t i = 0; i < root->peers_used; i++) {
-        if (!root->peers[i]->gone && !has_sent(run, root->peers[i])) {
+        if (awaited_of(run, root->peers[i], 0) < root->peers[i]->used) {
             ask = ask ? ask : ask_new(root, run->digested, &bytes);
             if (ask) {
                 send_ask(run, root->peers[i], ask, bytes);

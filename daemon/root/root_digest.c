@@ -31,8 +31,6 @@
 #define VIEWER_NS (10000 * ROLL_MS) /* between two looks that viewers ask for */
 #define KEEP_NS   (600000 * ROLL_MS) /* the records of a case stay so long behind the end of their run */
 #define STOOD_NS  (2000 * ROLL_MS)
-#define FRONT_NS  (200 * ROLL_MS)  /* digests tell how far members have come every 0.1 s */
-#define NARROW_NS (3000 * ROLL_MS) /* ranks that go on have come to where one was wrong by then */
 #define AGAIN                                                                                                          \
     (ROLL_CASE_SCOPED + 3) /* how often a case is begun anew because a later hint looks further back, or names others  \
                             */
@@ -80,7 +78,7 @@ void roll_digested_destroy(struct roll_digested **pointer)
 /* A case has not been judged yet, or not by all that it will be. */
 static bool is_looking(const struct roll_digested *d)
 {
-    return d->number != 0 && (!d->fed || (d->narrow && d->broad));
+    return d->number != 0 && (!d->fed || roll_case_is_left(d));
 }
 
 bool roll_digested_waits(const struct roll_run *run)
@@ -161,9 +159,8 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     r->header = memcpy(header, frame->payload, bytes);
     r->header_bytes = bytes;
     if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
-        roll_case_broaden(d);
+        d->anew = d->wider = true;
     }
-    d->sent -= d->number != 0 && roll_digested_has_sent(r);
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     if (d->fed) {           /* what it keeps is wanted, also when the run is over */
         r->came_ns = roll_mono_ns();
@@ -303,7 +300,7 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last && d->narrow) {
         roll_case_broaden(d);
     }
-    if (d->wider && d->again < AGAIN && (last || (d->narrow && d->broad) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
+    if (d->wider && d->again < AGAIN && (last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
         d->again += !(d->narrow && d->broad);
         roll_case_open(root, run, now);
     } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
@@ -322,9 +319,12 @@ static bool is_over(struct roll_run *run, uint64_t now)
     for (size_t i = 0; i < d->rings && !cut; i++) {
         cut = d->ring[i].cut;
     }
-    bool went_on = roll_case_went_on(run) || d->narrow; /* which looks at nobody who stands */
+    bool went_on = roll_case_went_on(run);
     if (!roll_run_live(run)) { /* consoles may ask for a while; a root that goes on for months needs the memory */
         return now - d->over_ns > KEEP_NS;
+    }
+    if (d->narrow) { /* which looks at nobody who stands; one that has told nothing is begun anew with all records */
+        return d->engine_news;
     }
     return went_on || (cut && now - d->opened_ns > REST_NS + 2 * config.suspect_ns);
 }
@@ -337,17 +337,6 @@ static uint64_t patience(const struct roll_digested *d)
         any = d->ring[i].all;
     }
     return d->hasty && any ? SOON_NS : STAGE_NS;
-}
-
-/* A case that has the calls on some communicators alone has told what it can. Where the wrong call has made others
- * stand, the engine has to see that they do; where all go on, nobody could know more than it does before the rest
- * comes. */
-static bool wants_all(const struct roll_digested *d, uint64_t now)
-{
-    uint64_t since = d->engine_news ? d->rest_ns : d->fed_ns;
-    bool hangs = d->stalls_there || (now > d->fed_ns + FRONT_NS && roll_case_front(d) <= d->front);
-    return (d->stalls && now > since + SETTLE_NS && roll_case_any_stands(d, false)) || (!d->named && hangs) ||
-           (!d->engine_news && now > since + NARROW_NS);
 }
 
 /* Of a ring that was announced while the others' records were judged, its records are awaited. */
@@ -377,7 +366,7 @@ static void see_to_case(roll_root_t *root, struct roll_run *run, uint64_t now, b
         d->asked_ns = now;
         roll_case_ask_again(root, run);
     }
-    if (d->narrow && d->fed && wants_all(d, now)) {
+    if (d->narrow && d->fed && roll_case_wants_all(d, now)) {
         roll_case_broaden(d);
     }
     if (d->fed && !d->narrow && !d->stood && now - d->fed_ns > STOOD_NS) {
@@ -461,6 +450,9 @@ void roll_digested_look(roll_root_t *root, struct roll_run *run, uint64_t now, b
     } else if (d && d->rings > 0) {
         last = is_over_now(root, run, now) || last;
         d->over_seen = d->over_seen || last;
+    }
+    if (d && !run->seen) {
+        d->dark_ns = now;
     }
     if (!d || (!last && now - d->look_ns < LOOK_NS && !roll_digested_waits(run))) {
         return;

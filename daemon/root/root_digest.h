@@ -45,7 +45,16 @@ struct digested_finding {
         ended; /* how many rings there were when it was said, where the processes of its culprits had ended; else 0 */
 };
 
+#define ROLL_CASE_STAGE ((size_t)512 << 20) /* bytes of frames that are kept until all have sent theirs */
+
 #define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
+
+/* Of the window in which calls of a communicator differ the part that is asked for, where it is not all of it. */
+struct case_span {
+    uint64_t key;
+    uint32_t window, first; /* first calls of both */
+};
+#define ROLL_CASE_SPANS 16u
 
 struct staged {
     uint8_t *raw; /* owned */
@@ -96,8 +105,8 @@ struct roll_digested {
     uint64_t due_ns; /* when they are acted on */
     uint64_t hold_ns, held_until_ns;
     /* the case that is open */
-    uint64_t number; /* 0: none is */
-    size_t sent;     /* rings of which nothing is awaited any more */
+    uint64_t number;                     /* 0: none is */
+    size_t awaited_peer, awaited_stream; /* the ring that was awaited when it was looked last, by its agent's number */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
     unsigned again;
@@ -106,9 +115,15 @@ struct roll_digested {
     bool named;                         /* it has told of somebody, or of what is certain, */
     uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted */
     uint32_t named_keys;
+    struct case_span span[ROLL_CASE_SPANS];
+    uint32_t spans;
     uint64_t front;       /* how far their members had come there, in all, when it was opened */
     bool stalls;          /* meanwhile it was hinted at that somebody stands, */
-    bool stalls_there;    /* on one of these communicators */
+    bool stalls_there;    /* on one of these communicators; */
+    uint64_t stall_front; /* how far they had come then, or later, */
+    uint64_t stall_ns;    /* and since when they have come no further */
+    uint64_t dark_ns;     /* when some live rank of the run was not seen last: nobody knows whether it stood */
+    bool anew;            /* a ring of it was announced anew: it is begun anew, that way again */
     bool broad;           /* until it is closed it is not begun that way: that was not enough, or would not be */
     bool blind;           /* its engine was fed when nobody had sent records: it cannot know where those come in */
     bool wider;           /* its engine has found something about a communicator of which not all were asked */
@@ -118,8 +133,10 @@ struct roll_digested {
     bool comes;           /* rings were announced since it is judged, of which nothing has come yet */
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
-    roll_feed_t *feed; /* owned */
-    uint64_t *said;    /* the run's number of each verdict of this feed, from 1; owned */
+    size_t named_bytes, named_most; /* of these of definitions that records name, and how many of them may be */
+    uint64_t spared;                /* frames with such definitions that were not kept for want of room */
+    roll_feed_t *feed;              /* owned */
+    uint64_t *said;                 /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
     struct digested_finding *finding; /* owned */
     size_t findings, finding_room;
@@ -216,6 +233,10 @@ void roll_hints_close(struct roll_digested *d, uint64_t now);
 
 /* What of a communicator is to be asked for: where its last member stands, and what the first so many hints say. */
 struct roll_frame_want roll_case_want(const struct roll_digested *d, size_t hints, uint64_t key);
+/* What is asked for of its communicator reaches back to the first call that this hint that calls differ may be about.
+ */
+bool roll_case_reaches_back(const struct roll_digested *d, const struct roll_digest_hint *h,
+                            const struct roll_frame_want *want);
 /* Some hint names this communicator. */
 bool roll_case_is_hinted(const struct roll_digested *d, uint64_t key);
 /* What a hint said of a communicator that stands still holds: its last member has made no call since. */
@@ -231,7 +252,12 @@ bool roll_case_asks_everybody(const roll_root_t *root, const struct roll_digeste
 bool roll_case_any_stands(const struct roll_digested *d, bool there);
 /* How far the first members have come on the communicators whose calls differ, in all. */
 uint64_t roll_case_front(const struct roll_digested *d);
-/* Decides whether all rings are asked for their records, or those that are concerned. */
+/* The open case has the calls on some communicators alone, and is about to be begun anew. */
+static inline bool roll_case_is_left(const struct roll_digested *d)
+{
+    return d->narrow && (d->broad || d->anew);
+}
+/* Decides whether all rings are asked for their records, or those that are concerned, and what of them is kept. */
 void roll_case_measure(const roll_root_t *root, struct roll_digested *d);
 /* Asks all agents of the run; where no case is open they hear that no more is wanted. */
 void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run);
@@ -239,6 +265,12 @@ void roll_case_ask_all(const roll_root_t *root, const struct roll_run *run);
 void roll_case_ask_again(const roll_root_t *root, const struct roll_run *run);
 /* Every ring that is heard has sent all that there was, or is not concerned. */
 bool roll_case_is_whole(const roll_root_t *root, const struct roll_run *run);
+
+/* root_narrow.c */
+
+/* The open case has the calls on some communicators alone, has been judged, and is to be begun anew with all records.
+ */
+bool roll_case_wants_all(struct roll_digested *d, uint64_t now);
 
 /* root_case_same.c: what an earlier case has found. The verdicts stay the caller's. */
 

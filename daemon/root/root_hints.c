@@ -72,7 +72,7 @@ static bool is_lower(const struct roll_digested *d, const struct roll_digest_hin
 static bool note_one(struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->hints.hints, h->key);
-    bool differs = h->why == ROLL_HINT_DIFFERS && h->seq < w.low;
+    bool differs = h->why == ROLL_HINT_DIFFERS && !roll_case_reaches_back(d, h, &w);
     bool messages = h->why == ROLL_HINT_MESSAGES && (h->seq & ~w.classes) != 0;
     bool observed = h->why == ROLL_HINT_OBSERVED && (w.step == 0 || h->seq < w.step);
     bool others = h->key != 0 ? !roll_case_is_hinted(d, h->key) : d->scoped;
@@ -109,7 +109,7 @@ static void note_late(struct roll_digest *late, const struct roll_digest_hint *h
 static bool is_covered(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
     struct roll_frame_want w = roll_case_want(d, d->asked, h->key);
-    return d->narrow && h->why == ROLL_HINT_DIFFERS && h->seq >= w.low &&
+    return d->narrow && h->why == ROLL_HINT_DIFFERS && roll_case_reaches_back(d, h, &w) &&
            (uint64_t)h->seq + ROLL_DIGEST_WINDOW <= w.high;
 }
 
@@ -171,6 +171,16 @@ static void note_open(struct roll_digested *d, const struct roll_digest *up, uin
     d->unseen = d->unseen || (cut && d->late_urgent);
 }
 
+/* Somebody stands, while a case has the calls on some communicators alone. */
+static void note_stall(struct roll_digested *d, uint64_t key, uint64_t now)
+{
+    if (!d->stalls_there && roll_hint_differs(d, key)) {
+        d->stalls_there = true;
+        d->stall_front = roll_case_front(d);
+        d->stall_ns = now;
+    }
+}
+
 void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint64_t now)
 {
     for (size_t i = 0; i < up->hints; i++) {
@@ -184,7 +194,7 @@ void roll_hints_note(struct roll_digested *d, const struct roll_digest *up, uint
             d->fresh = d->fresh || (urgent && !is_past(d, h->key));
         } else if (d->narrow && !urgent) {
             d->stalls = true;
-            d->stalls_there = d->stalls_there || roll_hint_differs(d, h->key);
+            note_stall(d, h->key, now);
         } else if (d->narrow && h->why != ROLL_HINT_DIFFERS) {
             roll_case_broaden(d);
         } else if (further && urgent) {
@@ -256,7 +266,7 @@ bool roll_hints_stilled(struct roll_digested *d, uint64_t now)
 void roll_hints_open(struct roll_digested *d)
 {
     d->asked = d->hints.hints;
-    d->hasty = d->urgent || d->elsewhere || d->unseen;
+    d->hasty = d->hasty || d->urgent || d->elsewhere || d->unseen; /* one that is begun anew is about the same call */
     d->pending = d->urgent = d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
     roll_digest_clear(&d->late);
     roll_digest_clear(&d->covered);
@@ -290,7 +300,7 @@ void roll_hints_close(struct roll_digested *d, uint64_t now)
     }
     d->pending = d->hints.hints > 0;
     d->urgent = late && d->late_urgent;
-    d->fresh = d->elsewhere = d->unseen = d->late_urgent = false;
+    d->fresh = d->elsewhere = d->unseen = d->late_urgent = d->hasty = false;
     roll_digest_clear(&d->late);
     roll_digest_clear(&d->covered);
     d->due_ns = now;

@@ -24,6 +24,7 @@
 struct module {
     uint64_t start, end, bias;
     struct roll_symbol_file *file; /* borrowed from the table */
+    uint32_t id;
 };
 
 /* A line of Python. Texts are the table's. */
@@ -159,7 +160,12 @@ static int define_module(struct roll_symbols *table, struct ring_defs *ring, con
         return ROLL_E_NOMEM;
     }
     const struct roll_def_module *info = &def->module.info;
-    ring->module[ring->modules++] = (struct module){info->start, info->end, info->bias, file};
+    size_t at =
+        ring->modules++; /* the newest at a place counts, and an excerpt defines one when a record first names it */
+    for (; at > 0 && ring->module[at - 1].id > def->id; at--) {
+        ring->module[at] = ring->module[at - 1];
+    }
+    ring->module[at] = (struct module){info->start, info->end, info->bias, file, def->id};
     return ROLL_OK;
 }
 

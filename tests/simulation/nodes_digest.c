@@ -108,6 +108,32 @@ static void fault(struct nodes *n, uint64_t now)
     }
 }
 
+/* Somebody still stands on a communicator whose calls differ. */
+static bool stands_there(const struct nodes *n)
+{
+    bool stands = false;
+    for (size_t i = 0; i < n->stood.hints && !stands; i++) {
+        const struct roll_digest_hint *h = &n->stood.hint[i];
+        struct roll_sum_place place;
+        bool known = h->why == ROLL_HINT_STANDS && roll_sum_place(n->root, h->key, &place);
+        bool still = !known || (place.low == h->seq && (place.low < place.high || place.members < place.size));
+        stands = still && nodes_differ_there(n, h->key);
+    }
+    return stands;
+}
+
+/* As root_digest.c says it. */
+static bool hangs_there(struct nodes *n, uint64_t now)
+{
+    uint64_t front = nodes_front(n);
+    if (n->stalls_there && front > n->stall_front) {
+        n->stall_front = front;
+        n->stall_ns = now;
+    }
+    return (now > n->opened_ns + FRONT_NS && front <= n->front) ||
+           (n->stalls_there && now > n->stall_ns + FRONT_NS && stands_there(n));
+}
+
 void nodes_tick(struct nodes *n, uint64_t now)
 {
     n->now = now;
@@ -140,7 +166,11 @@ void nodes_tick(struct nodes *n, uint64_t now)
         }
         n->others = n->others || (!stands && h->why != ROLL_HINT_DIFFERS);
         n->stalls = n->stalls || (n->narrow && stands);
-        n->stalls_there = n->stalls_there || (n->narrow && stands && nodes_differ_there(n, h->key));
+        if (n->narrow && stands && !n->stalls_there && nodes_differ_there(n, h->key)) {
+            n->stalls_there = true;
+            n->stall_front = nodes_front(n);
+            n->stall_ns = now;
+        }
         n->wider = n->wider || (n->e && nodes_is_beyond(n, h));
         if (h->why == ROLL_HINT_DIFFERS || h->why == ROLL_HINT_MESSAGES) {
             roll_digest_add_hint(&n->wanted, h->key, (enum roll_digest_why)h->why, h->seq);
@@ -150,9 +180,8 @@ void nodes_tick(struct nodes *n, uint64_t now)
             n->wider = n->wider || !nodes_ask_everybody(n);
         }
     }
-    bool hangs = n->stalls_there || (now > n->opened_ns + FRONT_NS && nodes_front(n) <= n->front);
-    bool late = now > n->since_ns + NARROW_NS;
-    if (n->e && n->narrow && ((n->stalls && now > n->since_ns + S_) || (!n->told && hangs) || (!n->said && late))) {
+    bool late = now > n->since_ns + NARROW_NS, elsewhere = n->stalls && n->said && now > n->since_ns + S_;
+    if (n->e && n->narrow && (elsewhere || (!n->told && hangs_there(n, now)) || (!n->said && late))) {
         nodes_broaden(n);
     }
     if (n->e && !n->narrow && !n->said && !nodes_ask_everybody(n) && now - n->opened_ns > STOOD_NS) {

@@ -119,6 +119,9 @@ void nodes_open_engine(struct nodes *n, uint64_t now)
     n->stalls = n->narrow && n->stood.hints > 0;
     n->stalls_there = n->hurry = false;
     n->narrows += n->narrow;
+    for (size_t i = 0; i < n->asked && i < SPANS; i++) {
+        n->from[i] = nodes_hinted_from(n, &n->wanted.hint[i]);
+    }
     n->front = nodes_front(n);
     n->since_ns = now;
     n->broad = n->broad || !n->narrow;

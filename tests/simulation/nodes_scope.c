@@ -45,6 +45,13 @@ bool nodes_is_concerned(const struct nodes *n, const struct rank_node *k)
     return concerned;
 }
 
+uint32_t nodes_hinted_from(const struct nodes *n, const struct roll_digest_hint *h)
+{
+    struct roll_sum_place place;
+    bool known = roll_sum_place(n->root, h->key, &place) && place.differs_at != 0;
+    return known && roll_digest_window_of(place.differs_at) == h->seq ? roll_digest_first(place.differs_at) : h->seq;
+}
+
 bool nodes_range(const struct nodes *n, uint64_t key, uint32_t *first, uint32_t *high)
 {
     uint32_t low = UINT32_MAX;
@@ -52,8 +59,8 @@ bool nodes_range(const struct nodes *n, uint64_t key, uint32_t *first, uint32_t 
     for (size_t i = 0; i < n->asked; i++) {
         const struct roll_digest_hint *h = &n->wanted.hint[i];
         if (h->key == key && h->why == ROLL_HINT_DIFFERS) {
-            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND;
-            low = h->seq < low ? h->seq : low;
+            uint32_t end = h->seq + ROLL_DIGEST_WINDOW + NARROW_AROUND, begin = i < SPANS ? n->from[i] : h->seq;
+            low = begin < low ? begin : low;
             *high = end > *high ? end : *high;
         }
     }
@@ -85,7 +92,7 @@ bool nodes_is_beyond(const struct nodes *n, const struct roll_digest_hint *h)
 {
     uint32_t first, high;
     bool seen = nodes_range(n, h->key, &first, &high) && h->seq + ROLL_DIGEST_WINDOW <= high;
-    return n->narrow && h->why == ROLL_HINT_DIFFERS && !seen;
+    return n->narrow && h->why == ROLL_HINT_DIFFERS && !(seen && nodes_hinted_from(n, h) >= first);
 }
 
 uint64_t nodes_front(const struct nodes *n)

@@ -15,6 +15,7 @@
 #define STAND_NS    (250 * MS_)
 #define DEFS_MAX    4096u
 #define RECORDS_MAX 65536u
+#define SPANS       16u /* hints of which a part of the window is asked for */
 
 struct rank_node {
     struct roll_source_info info;
@@ -53,12 +54,14 @@ struct nodes {
     bool wider;                                  /* others are concerned than the engine has seen */
     bool narrow;                                 /* the engine sees the calls on the communicators of `named` alone */
     bool stalls, stalls_there;                   /* meanwhile it is hinted at that somebody stands, and there */
-    uint64_t front;                              /* how far members had come there when it was opened */
+    uint64_t front;                              /* how far members had come there when it was opened, */
+    uint64_t stall_front, stall_ns;              /* and when somebody stood there, or later; since then no further */
     uint64_t since_ns;                           /* when something was said then, else when it was opened */
     bool others;       /* what is hinted at is not only that calls differ, or somebody stands */
     bool broad, hurry; /* no engine does from here on; this one is to be replaced at once */
     uint32_t narrows;  /* engines that did */
     uint64_t opened_ns, now;
+    uint32_t from[SPANS];      /* of the first of `wanted`, where its calls are asked for from */
     size_t asked;              /* a narrow engine sees the calls around the first so many of `wanted` */
     uint64_t begin[RANKS_MAX]; /* from which ticket on the engine was fed */
     uint32_t opened;           /* how often an engine was opened */
@@ -77,6 +80,8 @@ bool nodes_ask_everybody(const struct nodes *n);
 bool nodes_is_concerned(const struct nodes *n, const struct rank_node *k);
 /* The communicator of this record, by its key; 0: it is not known. */
 uint64_t nodes_key(const struct rank_node *k, const struct roll_record *rec);
+/* The first call of the window that may differ, as root_case_ask.c says it. */
+uint32_t nodes_hinted_from(const struct nodes *n, const struct roll_digest_hint *h);
 /* Which calls on a communicator a narrow engine sees: from *first on, before *high (root_case_ask.c, agent_narrow.c).
  */
 bool nodes_range(const struct nodes *n, uint64_t key, uint32_t *first, uint32_t *high);

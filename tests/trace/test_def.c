@@ -318,6 +318,12 @@ static void malformed_entries_are_refused(void **state)
     struct roll_def_name n = {.text_bytes = 1};
     assert_int_equal(decode_changed(16 + 20, 1000, &n, sizeof(n), ROLL_DEF_NAME), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 26, 1000, &n, sizeof(n), ROLL_DEF_NAME), ROLL_E_SIZE);
+    struct roll_def_sites sites = {.first = 1};
+    assert_int_equal(decode_changed(16, 200, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16, ROLL_SITES_MOST + 1, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16, 0xffffffff, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_SIZE);
+    assert_int_equal(decode_changed(16 + 4, 0, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_CORRUPT);
+    assert_int_equal(decode_changed(16 + 4, 0x10000, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_CORRUPT);
     assert_int_equal(decode_changed(16 + 24, 21, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 48, 1000, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 7, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_CORRUPT);

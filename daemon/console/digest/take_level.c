@@ -97,7 +97,8 @@ int roll_taken_up(struct roll_taken *t)
     for (size_t i = 0; i < t->up.hints && !err; i++) {
         const struct roll_digest_hint *h = &t->up.hint[i];
         if (h->why == ROLL_HINT_DIFFERS) {
-            err = roll_taken_add_place(t, &(struct roll_digest_at){h->key, h->seq, h->seq}, false);
+            uint32_t first = roll_digest_window_of(h->seq);
+            err = roll_taken_add_place(t, &(struct roll_digest_at){h->key, first, first}, false);
         } else if (h->why == ROLL_HINT_OBSERVED) {
             err = take_observed(t, h);
         }

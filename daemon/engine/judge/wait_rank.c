@@ -76,29 +76,77 @@ bool rank_abort_is_due(const struct roll_engine *e, const struct member *m, cons
            (e->unheard == 0 && e->calm - m->comm->ended_calm >= e->config.suspect_ns && comm_is_heard(e, m->comm));
 }
 
+/* The call with this ticket is the collective #seq on communicator comm_id of its rank. */
+static bool is_collective(const struct source *t, const struct brief *brief, uint64_t ticket, uint32_t comm_id,
+                          uint32_t seq)
+{
+    if (brief->comm != 0) {
+        return brief->comm == comm_id && brief->seq == seq;
+    }
+    const struct entry *entry = source_entry(t, ticket);
+    return entry && entry->rec.comm == comm_id && entry->rec.seq == seq &&
+           roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
+}
+
+/*
+ * Ticket + 1 of this call, which is named as for queue_held_behind, in queue q; 0: it does not stand there. *in_head:
+ * all calls before it are of the unit of the head. The way goes over the briefs: each member of a collective is asked
+ * for a call that may stand hundreds behind the head of its queue, and to read the records of all of them was most of
+ * what a walk over thousands of ranks cost. What stands between head and tail of a queue the log holds.
+ */
+static uint64_t queue_place(const struct source *t, const struct queue *q, uint32_t comm_id, uint32_t seq,
+                            uint64_t p2p_ticket, bool *in_head)
+{
+    uint64_t ticket = q->head - 1;
+    const struct entry *head = q->head ? source_entry(t, ticket) : NULL;
+    const struct brief *brief = head ? source_brief(t, head) : NULL;
+    *in_head = true;
+    while (brief && (p2p_ticket == 0 || ticket < p2p_ticket)) {
+        if (p2p_ticket ? ticket + 1 == p2p_ticket : is_collective(t, brief, ticket, comm_id, seq)) {
+            return ticket + 1;
+        }
+        const struct entry *far = brief->next == 0 ? source_entry(t, ticket) : NULL;
+        uint32_t next = far ? far->next : brief->next;
+        ticket += next;
+        brief = next != 0 && ticket < t->next ? source_brief_at(t, ticket) : NULL;
+        if (brief && *in_head) {
+            const struct entry *entry = head->rec.group != 0 ? source_entry(t, ticket) : NULL;
+            *in_head = entry && source_same_unit(&head->rec, &entry->rec);
+        }
+    }
+    return 0;
+}
+
+/* What queue_held_behind says if the call stands in queue q. *there: it does. */
+static struct queue *held_in(struct source *t, struct queue *q, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket,
+                             bool *there)
+{
+    bool in_head;
+    uint64_t at = queue_place(t, q, comm_id, seq, p2p_ticket, &in_head);
+    struct entry *entry = at ? source_entry(t, at - 1) : NULL;
+    struct queue *before[ROLL_BEHIND_MAX];
+    *there = entry != NULL;
+    if (!entry) {
+        return NULL;
+    }
+    bool behind = !in_head || source_group_open(t, &entry->rec) || sweep_held(t, q, before) > 0;
+    return behind ? q : sweep_turn(t, entry, at - 1);
+}
+
 /* The queue of t that holds this call behind its head, or whose head stands behind calls of other streams; NULL: the
  * call may run, or was not found. p2p_ticket:
  * ticket + 1 of a message; 0: it is the collective #seq on t's communicator comm_id. */
 struct queue *queue_held_behind(struct source *t, uint32_t comm_id, uint32_t seq, uint64_t p2p_ticket)
 {
-    for (uint32_t k = 0; k < t->queues; k++) {
-        struct queue *q = &t->queue[k];
-        uint64_t ticket = q->head - 1;
-        const struct entry *head = q->head ? source_entry(t, ticket) : NULL;
-        bool in_head = true;
-        for (struct entry *entry = source_entry(t, ticket); head && entry; entry = source_chain(t, &ticket)) {
-            in_head = in_head && (entry == head || source_same_unit(&head->rec, &entry->rec));
-            bool here = p2p_ticket ? ticket + 1 == p2p_ticket
-                                   : entry->rec.comm == comm_id && entry->rec.seq == seq &&
-                                         roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
-            if (here) {
-                struct queue *before[ROLL_BEHIND_MAX];
-                bool behind = !in_head || source_group_open(t, &entry->rec) || sweep_held(t, q, before) > 0;
-                return behind ? q : sweep_turn(t, entry, ticket);
-            }
-        }
+    /* As a rule all calls on a communicator stand in one queue. */
+    const struct member *m = p2p_ticket == 0 ? source_member(t, comm_id) : NULL;
+    uint32_t own = m && !m->many_queues && m->queue != 0 ? m->queue - 1 : UINT32_MAX;
+    bool there = false;
+    struct queue *q = own < t->queues ? held_in(t, &t->queue[own], comm_id, seq, 0, &there) : NULL;
+    for (uint32_t k = 0; k < t->queues && !there; k++) {
+        q = k != own ? held_in(t, &t->queue[k], comm_id, seq, p2p_ticket, &there) : NULL;
     }
-    return NULL;
+    return q;
 }
 
 /* The host that stands in this wait (inside: ticket + 1 of it) waits for calls of queue q by events: ticket + 1 of the

@@ -9,6 +9,7 @@
  * Python come with the definitions: they are exact, and count with the innermost return address as the near place of a
  * call.
  */
+#include "trace/site.h"
 #include "daemon/base/array.h"
 #include "daemon/engine/model/budget.h"
 
@@ -27,54 +28,26 @@ struct stack {
 
 struct module {
     uint64_t start, end, bias, identity;
+    uint32_t id;
 };
 
 struct site_table {
     struct stack *stack; /* by id - 1 */
     size_t stacks;
-    struct module *module; /* in the order of their definitions */
+    struct module *module; /* in the order of their ids, which is that in which they came to their places */
     uint32_t modules;
     size_t module_room;
     uint64_t *source, *line; /* identities by id; 0: not defined */
     size_t sources, lines;
-    /* Identities and near places of all stacks, by id - 1; near places are 0 where there is no line. Two ranks without
+    /* Of what no record of an excerpt names the rank's agent sends the numbers alone (ROLL_DEF_SITES); by id - 1. */
+    struct roll_site_number *number;
+    size_t numbers;
+    /* Identities and near places of all sites, by id - 1; near places are 0 where there is no line. Two ranks without
      * a common site are found out by comparing hundreds of sites with thousands. */
     uint64_t *full, *near_place;
     size_t full_room, near_room;
     bool is_reckoned; /* the two are those of what is defined now */
 };
-
-static uint64_t mix(uint64_t h, uint64_t value)
-{
-    h = (h ^ value) * 0xbf58476d1ce4e5b9u;
-    return h ^ h >> 31;
-}
-
-static uint64_t mix_bytes(uint64_t h, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        h = mix(h, ((const uint8_t *)bytes)[i]);
-    }
-    return h;
-}
-
-/* The last part of a path: the folders before it need not be the same on every host. */
-static uint64_t mix_base(uint64_t h, const char *path, uint32_t bytes)
-{
-    uint32_t from = bytes;
-    while (from > 0 && path[from - 1] != '/') {
-        from--;
-    }
-    return mix_bytes(h, path + from, bytes - from);
-}
-
-/* A module is known by its build id, which depends on its contents; else by its file's name. */
-static uint64_t module_identity(const struct roll_def_module *info, const char *path)
-{
-    uint32_t bytes = info->build_id_bytes;
-    return bytes > 0 && bytes <= sizeof(info->build_id) ? mix_bytes(1, info->build_id, bytes)
-                                                        : mix_base(2, path, info->path_bytes);
-}
 
 static int add_stack(struct site_table *t, const struct roll_def *def)
 {
@@ -100,7 +73,7 @@ static int add_source(struct roll_engine *e, struct site_table *t, const struct 
     }
     int rc = ROLL_GROW_ZERO(t->source, t->sources, (size_t)def->id + 1);
     if (rc == 0) {
-        t->source[def->id] = mix_base(3, def->source.path, def->source.path_bytes) | 1;
+        t->source[def->id] = roll_site_source(def->source.path, def->source.path_bytes);
         rc = line_note_file(e, t->source[def->id], def->source.path, def->source.path_bytes);
     }
     return rc;
@@ -115,7 +88,7 @@ static int add_line(struct roll_engine *e, struct site_table *t, const struct ro
     int rc = ROLL_GROW_ZERO(t->line, t->lines, (size_t)def->id + 1);
     if (rc == 0) {
         uint64_t source = info->source < t->sources ? t->source[info->source] : 0;
-        t->line[def->id] = mix_bytes(mix(source, info->line), def->line.function, info->function_bytes) | 1;
+        t->line[def->id] = roll_site_line(source, info, def->line.function);
         rc = line_note(e, t->line[def->id], source, info, def->line.function);
     }
     return rc;
@@ -131,11 +104,27 @@ static int add_module(struct site_table *t, const struct roll_def *def)
     if (rc != 0) {
         return rc;
     }
-    t->module[t->modules++] = (struct module){.start = info->start,
-                                              .end = info->end,
-                                              .bias = info->bias,
-                                              .identity = module_identity(info, def->module.path)};
+    uint32_t at = t->modules++; /* an excerpt defines a module when a record first names it */
+    for (; at > 0 && t->module[at - 1].id > def->id; at--) {
+        t->module[at] = t->module[at - 1];
+    }
+    t->module[at] = (struct module){.start = info->start,
+                                    .end = info->end,
+                                    .bias = info->bias,
+                                    .identity = roll_site_module(info, def->module.path),
+                                    .id = def->id};
     return 0;
+}
+
+static int add_numbers(struct site_table *t, const struct roll_def *def)
+{
+    struct roll_site_number n;
+    uint32_t id;
+    int rc = ROLL_GROW_ZERO(t->number, t->numbers, (size_t)def->sites.first + def->sites.sites);
+    for (uint32_t i = 0; rc == 0 && roll_def_site_number(def, i, &id, &n); i++) {
+        t->number[id - 1] = n.whole != 0 || n.near != 0 ? n : t->number[id - 1];
+    }
+    return rc;
 }
 
 /* What the tables, which are found by ids of the source's own, grow by. */
@@ -149,6 +138,9 @@ static uint64_t table_bytes(const struct site_table *t, const struct roll_def *d
         return ids > t->lines ? (ids - t->lines) * sizeof(*t->line) : 0;
     case ROLL_DEF_CALLSITE:
         return ids > t->stacks ? (ids - t->stacks) * sizeof(*t->stack) : 0;
+    case ROLL_DEF_SITES:
+        ids = (uint64_t)def->sites.first + def->sites.sites;
+        return ids > t->numbers ? (ids - t->numbers) * sizeof(*t->number) : 0;
     default:
         return 0;
     }
@@ -175,6 +167,8 @@ int site_define(struct roll_engine *e, struct source *s, const struct roll_def *
         return add_source(e, s->sites, def);
     case ROLL_DEF_LINE:
         return add_line(e, s->sites, def);
+    case ROLL_DEF_SITES:
+        return add_numbers(s->sites, def);
     default:
         return add_stack(s->sites, def);
     }
@@ -187,6 +181,7 @@ void site_forget(struct source *s)
         free(s->sites->module);
         free(s->sites->source);
         free(s->sites->line);
+        free(s->sites->number);
         free(s->sites->full);
         free(s->sites->near_place);
         free(s->sites);
@@ -211,30 +206,41 @@ static bool is_there(const struct stack *stack)
     return stack && (stack->depth > 0 || stack->lines > 0);
 }
 
-static uint64_t mix_lines(uint64_t h, const struct site_table *t, const struct stack *stack)
+/* The parts of a call site; without any where it was never defined. */
+static struct roll_site parts(const struct site_table *t, uint32_t id)
 {
-    for (uint32_t i = 0; i < stack->lines; i++) {
-        uint32_t id = stack->line[i].line;
-        h = mix(mix(h, id < t->lines ? t->line[id] : 0), stack->line[i].folded);
+    const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
+    struct roll_site site = {.depth = stack ? stack->depth : 0, .lines = stack ? stack->lines : 0};
+    const struct module *module = NULL;
+    for (; site.known < site.depth && (module = module_of(t, stack->pc[site.known])) != NULL; site.known++) {
+        site.module[site.known] = module->identity;
+        site.offset[site.known] = stack->pc[site.known] - module->bias;
     }
-    return h;
+    for (uint32_t i = 0; i < site.lines; i++) {
+        site.line[i] = stack->line[i].line < t->lines ? t->line[stack->line[i].line] : 0;
+        site.folded[i] = stack->line[i].folded;
+    }
+    return site;
+}
+
+/* The number that an agent has sent of a call site that it has not sent; NULL: there is none. */
+static const struct roll_site_number *told_number(const struct site_table *t, size_t at)
+{
+    const struct roll_site_number *n = at < t->numbers ? &t->number[at] : NULL;
+    bool sent = at < t->stacks && is_there(&t->stack[at]);
+    return n && !sent && (n->whole != 0 || n->near != 0) ? n : NULL;
+}
+
+/* So many call sites may be known, by their ids. */
+static size_t sites_of(const struct site_table *t)
+{
+    return t->stacks > t->numbers ? t->stacks : t->numbers;
 }
 
 static uint64_t identity(const struct site_table *t, uint32_t id)
 {
-    const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
-    uint64_t h = 0x9e3779b97f4a7c15u;
-    for (uint32_t i = 0; stack && i < stack->depth; i++) {
-        const struct module *module = module_of(t, stack->pc[i]);
-        if (!module && i == 0) {
-            return 0;
-        }
-        if (!module) {
-            break; /* code that was made at run time: only the frames before it are known */
-        }
-        h = mix(mix(h, module->identity), stack->pc[i] - module->bias);
-    }
-    return is_there(stack) ? mix_lines(h, t, stack) | 1 : 0;
+    struct roll_site site = parts(t, id);
+    return roll_site_whole(&site);
 }
 
 uint64_t site_of(const struct source *s, const struct roll_record *rec)
@@ -275,31 +281,27 @@ bool site_stands_aside(const struct roll_engine *e, const struct source *s, uint
     return false;
 }
 
-/* The near place of a call: the innermost frame, whose address, right behind the call, is exact, and the lines of
- * Python, which are exact as well. The other native frames may have been guessed from words on the stack. */
 static uint64_t near(const struct site_table *t, uint32_t id)
 {
-    const struct stack *stack = t && id > 0 && id <= t->stacks ? &t->stack[id - 1] : NULL;
-    const struct module *module = stack && stack->depth > 0 ? module_of(t, stack->pc[0]) : NULL;
-    if (is_there(stack) && stack->depth == 0) {
-        return mix_lines(1, t, stack) | 1;
-    }
-    return module ? mix_lines(mix(mix(1, module->identity), stack->pc[0] - module->bias), t, stack) | 1 : 0;
+    struct roll_site site = parts(t, id);
+    return roll_site_near(&site);
 }
 
-/* Works out the identities of all stacks, unless nothing was defined since. False without memory. */
+/* Works out the identities of all sites, unless nothing was defined since. False without memory. */
 static bool reckon(struct site_table *t)
 {
     if (t->is_reckoned) {
         return true;
     }
-    if (ROLL_GROW_ZERO(t->full, t->full_room, t->stacks) != 0 ||
-        ROLL_GROW_ZERO(t->near_place, t->near_room, t->stacks) != 0) {
+    if (ROLL_GROW_ZERO(t->full, t->full_room, sites_of(t)) != 0 ||
+        ROLL_GROW_ZERO(t->near_place, t->near_room, sites_of(t)) != 0) {
         return false;
     }
-    for (size_t i = 0; i < t->stacks; i++) {
-        t->full[i] = identity(t, (uint32_t)i + 1);
-        t->near_place[i] = t->stack[i].lines > 0 ? near(t, (uint32_t)i + 1) : 0;
+    for (size_t i = 0; i < sites_of(t); i++) {
+        const struct roll_site_number *told = told_number(t, i);
+        struct roll_site site = parts(t, (uint32_t)i + 1);
+        t->full[i] = told ? told->whole : roll_site_whole(&site);
+        t->near_place[i] = told ? told->near : site.lines > 0 ? roll_site_near(&site) : 0;
     }
     t->is_reckoned = true;
     return true;
@@ -318,10 +320,12 @@ static bool holds(const uint64_t *all, size_t count, uint64_t one)
 bool site_is_known(const struct source *s, uint64_t site)
 {
     if (s->sites && site != 0 && reckon(s->sites)) {
-        return holds(s->sites->full, s->sites->stacks, site);
+        return holds(s->sites->full, sites_of(s->sites), site);
     }
-    for (size_t i = s->sites ? s->sites->stacks : 0; i > 0; i--) {
-        if (is_there(&s->sites->stack[i - 1]) && identity(s->sites, (uint32_t)i) == site) {
+    for (size_t i = s->sites ? sites_of(s->sites) : 0; i > 0; i--) {
+        const struct roll_site_number *told = told_number(s->sites, i - 1);
+        bool there = i <= s->sites->stacks && is_there(&s->sites->stack[i - 1]);
+        if (told ? told->whole == site : there && identity(s->sites, (uint32_t)i) == site) {
             return true;
         }
     }
@@ -337,13 +341,15 @@ static bool some_is_common(const struct source *a, const struct source *b, bool 
     }
     const uint64_t *of_a = near_place ? a->sites->near_place : a->sites->full;
     const uint64_t *of_b = near_place ? b->sites->near_place : b->sites->full;
-    for (size_t id = a->sites->stacks; id > 0 && tried < COMMON_MAX; id--) {
-        const struct stack *stack = &a->sites->stack[id - 1];
-        if (!is_there(stack) || (near_place && stack->lines == 0)) {
+    for (size_t id = sites_of(a->sites); id > 0 && tried < COMMON_MAX; id--) {
+        const struct roll_site_number *told = told_number(a->sites, id - 1);
+        const struct stack *stack = id <= a->sites->stacks ? &a->sites->stack[id - 1] : NULL;
+        bool has_lines = told ? told->near != 0 : stack && stack->lines > 0;
+        if (!(told || is_there(stack)) || (near_place && !has_lines)) {
             continue;
         }
         tried++;
-        if (of_a[id - 1] != 0 && holds(of_b, b->sites->stacks, of_a[id - 1])) {
+        if (of_a[id - 1] != 0 && holds(of_b, sites_of(b->sites), of_a[id - 1])) {
             return true;
         }
     }
@@ -361,7 +367,7 @@ bool site_is_home(const struct source *s, const struct source *other, const stru
     }
     bool line = other->sites->stack[of_other->callsite - 1].lines > 0;
     uint64_t place = line ? near(other->sites, of_other->callsite) : 0;
-    return place != 0 && reckon(s->sites) && holds(s->sites->near_place, s->sites->stacks, place) &&
+    return place != 0 && reckon(s->sites) && holds(s->sites->near_place, sites_of(s->sites), place) &&
            !some_is_common(s, other, false);
 }
 

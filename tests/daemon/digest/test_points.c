@@ -102,12 +102,13 @@ struct job {
     roll_sum_t *node[NODES], *root;
     uint64_t ticket[RANKS], now;
     uint32_t seq[RANKS], wrong_rank, wrong_seq, hints, seed, hinted;
+    uint32_t most; /* calls that a rank makes between two looks */
 };
 
 static void job_init(struct job *j, uint32_t seed)
 {
     struct roll_sum_config config = {.stand_ns = 100000 * MS};
-    *j = (struct job){.wrong_rank = UINT32_MAX, .seed = seed};
+    *j = (struct job){.wrong_rank = UINT32_MAX, .seed = seed, .most = MOST};
     for (uint32_t r = 0; r < RANKS; r++) {
         struct roll_def_comm info = {.key = KEY, .rank = (int32_t)r, .nranks = RANKS};
         j->fold[r] = roll_fold_new(100000 * MS);
@@ -164,7 +165,7 @@ static void send(roll_sum_t *from, roll_sum_t *to, uint32_t child, uint64_t now)
     roll_digest_fini(&came);
 }
 
-/* Each rank goes on by up to MOST calls, none further than three times that beyond the last one; then all tell. */
+/* Each rank goes on by up to so many calls, none further than three times that beyond the last one; then all tell. */
 static void look(struct job *j)
 {
     struct roll_digest d = {0};
@@ -174,7 +175,7 @@ static void look(struct job *j)
         last = j->seq[r] < last ? j->seq[r] : last;
     }
     for (uint32_t r = 0; r < RANKS; r++) {
-        for (uint32_t n = draw(&j->seed, MOST + 1); n > 0 && j->seq[r] < last + 3 * MOST; n--) {
+        for (uint32_t n = draw(&j->seed, j->most + 1); n > 0 && j->seq[r] < last + 3 * j->most; n--) {
             call(j, r);
         }
         roll_digest_clear(&d);
@@ -229,6 +230,130 @@ static void a_wrong_call_is_heard_of_before_its_window_is_full(void **state)
     }
 }
 
+static void tell_anew(struct job *j)
+{
+    for (uint32_t r = 0; r < RANKS; r++) {
+        roll_fold_again(j->fold[r]);
+    }
+    roll_sum_again(j->node[draw(&j->seed, NODES)]);
+}
+
+/* Where it is told by a check point that calls differ, the wrong one is known to lie behind the highest power of two
+ * below: also of ranks and nodes that make more calls between two looks than a window has, and that are told anew. */
+static void a_check_point_says_from_where_on_calls_may_differ(void **state)
+{
+    (void)state;
+    uint32_t by_points = 0, calls = 0;
+    for (uint32_t n = 0; n < 6 * ROLL_DIGEST_WINDOW; n++) {
+        struct job j;
+        struct roll_sum_place place = {0};
+        job_init(&j, n + 77);
+        j.most = 1 + n % 5 * 20;
+        j.wrong_rank = n % RANKS;
+        j.wrong_seq = n / 2;
+        while (j.hints == 0) {
+            if (draw(&j.seed, 10) == 0) {
+                tell_anew(&j);
+            }
+            look(&j);
+        }
+        assert_true(roll_sum_place(j.root, KEY, &place));
+        if (place.differs_at != 0) {
+            uint32_t first = roll_digest_first(place.differs_at);
+            assert_int_equal(roll_digest_window_of(place.differs_at), j.hinted);
+            assert_in_range(j.wrong_seq, first, place.differs_at - 1);
+            by_points++;
+            calls += place.differs_at - first;
+        }
+        job_fini(&j);
+    }
+    assert_true(by_points > ROLL_DIGEST_WINDOW);
+    assert_true(calls < by_points * ROLL_DIGEST_WINDOW / 3);
+}
+
+/* A level whose first member has gone past the end of a window since it told last: it tells of the newest window, so
+ * that who hears of its later calls has heard of their highest power of two. */
+static void a_level_tells_of_the_newest_window(void **state)
+{
+    (void)state;
+    roll_sum_t *node = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS});
+    struct roll_digest_front front = {.key = KEY, .size = RANKS, .members = 1, .low = 28, .high = 28};
+    struct roll_digest d = {0}, up = {0};
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 1, .calls = 24});
+    roll_digest_add_front(&d, &front);
+    assert_int_equal(roll_sum_take(node, 0, &d, MS), 0);
+    roll_sum_cut(node, MS, &up);
+    assert_int_equal(up.windows, 1);
+    assert_int_equal(up.window[0].calls, 24);
+    roll_digest_clear(&d);
+    roll_digest_clear(&up);
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 2, .calls = 32});
+    roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 3, .window = 1, .calls = 16});
+    front.low = front.high = ROLL_DIGEST_WINDOW + 17;
+    roll_digest_add_front(&d, &front);
+    assert_int_equal(roll_sum_take(node, 0, &d, 2 * MS), 0);
+    roll_sum_cut(node, 2 * MS, &up);
+    assert_int_equal(up.windows, 1); /* and not of the 32 calls, which are rounder */
+    assert_int_equal(up.window[0].window, 1);
+    assert_int_equal(up.window[0].calls, 16);
+    roll_digest_fini(&d);
+    roll_digest_fini(&up);
+    roll_sum_destroy(&node);
+}
+
+/* What is told of one window, in this order: the calls of a check point and another hash than before, or the same. */
+static void who_comes_later_may_have_been_wrong_before(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t calls, hash;
+        uint32_t hint; /* that calls before this check point differ; 0: none */
+    } told[] = {{8, 1, 0},  {32, 2, 0}, {45, 3, 0}, {45, 4, 45}, {50, 5, 0}, {50, 6, 0}, {40, 7, 0},
+                {40, 8, 0}, {8, 1, 0},  {8, 9, 8},  {4, 1, 0},   {4, 2, 0},  {32, 9, 0}};
+    roll_sum_t *node = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS});
+    roll_sum_t *root = roll_sum_new(&(struct roll_sum_config){.stand_ns = 100000 * MS, .is_root = true});
+    for (uint32_t i = 0; i < sizeof(told) / sizeof(*told); i++) {
+        struct roll_digest d = {0}, up = {0}, top = {0};
+        struct roll_sum_place place;
+        roll_digest_add_window(
+            &d, &(struct roll_digest_window){.key = KEY, .hash = told[i].hash, .window = 1, .calls = told[i].calls});
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = KEY, .size = RANKS, .members = 1, .low = 60, .high = 127});
+        assert_int_equal(roll_sum_take(node, i % 2, &d, MS), 0);
+        roll_sum_cut(node, MS, &up);
+        assert_int_equal(up.hints, told[i].hint != 0);
+        assert_int_equal(roll_sum_take(root, 0, &up, MS), 0);
+        roll_sum_cut(root, MS, &top);
+        assert_int_equal(top.hints, told[i].hint != 0);
+        if (told[i].hint != 0) {
+            assert_int_equal(up.hint[0].seq, ROLL_DIGEST_WINDOW + told[i].hint);
+            assert_int_equal(top.hint[0].seq, ROLL_DIGEST_WINDOW);
+            assert_true(roll_sum_place(root, KEY, &place));
+            assert_int_equal(place.differs_at, ROLL_DIGEST_WINDOW + told[i].hint);
+        }
+        roll_digest_fini(&d);
+        roll_digest_fini(&up);
+        roll_digest_fini(&top);
+    }
+    roll_sum_destroy(&node);
+    roll_sum_destroy(&root);
+}
+
+static void the_first_call_that_may_differ_lies_in_the_window(void **state)
+{
+    (void)state;
+    static const uint32_t of[][2] = {{0, 0},          {1, 0},
+                                     {2, 0},          {3, 2},
+                                     {32, 0},         {33, 32},
+                                     {40, 32},        {63, 32},
+                                     {64, 64},        {64 + 17, 64 + 16},
+                                     {128 + 16, 128}, {UINT32_MAX, UINT32_MAX - 31}};
+    for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
+        assert_int_equal(roll_digest_first(of[i][0]), of[i][1]);
+        assert_int_equal(roll_digest_window_of(of[i][0]), of[i][0] / ROLL_DIGEST_WINDOW * ROLL_DIGEST_WINDOW);
+    }
+}
+
 /* A second wrong call in the window is heard of with the whole window: the first one may have been looked at long ago.
  */
 static void a_second_wrong_call_is_heard_of_with_its_window(void **state)
@@ -263,11 +388,8 @@ static void equal_calls_give_no_hint(void **state)
         job_init(&j, seed);
         while (least(&j) < 20 * ROLL_DIGEST_WINDOW) {
             look(&j);
-            if (draw(&j.seed, 50) == 0) { /* a node is told anew */
-                for (uint32_t r = 0; r < RANKS; r++) {
-                    roll_fold_again(j.fold[r]);
-                }
-                roll_sum_again(j.node[draw(&j.seed, NODES)]);
+            if (draw(&j.seed, 50) == 0) {
+                tell_anew(&j);
             }
         }
         assert_int_equal(j.hints, 0);
@@ -316,6 +438,10 @@ int main(void)
         cmocka_unit_test(what_was_told_first_is_what_others_are_compared_with),
         cmocka_unit_test(who_knows_nothing_of_each_other_meets),
         cmocka_unit_test(a_wrong_call_is_heard_of_before_its_window_is_full),
+        cmocka_unit_test(a_check_point_says_from_where_on_calls_may_differ),
+        cmocka_unit_test(a_level_tells_of_the_newest_window),
+        cmocka_unit_test(who_comes_later_may_have_been_wrong_before),
+        cmocka_unit_test(the_first_call_that_may_differ_lies_in_the_window),
         cmocka_unit_test(a_second_wrong_call_is_heard_of_with_its_window),
         cmocka_unit_test(equal_calls_give_no_hint),
         cmocka_unit_test(made_up_points_blind_nobody),

@@ -139,6 +139,10 @@ static const struct member members[] = {
     M(roll_def_stand, reserved),
     M(roll_def_text, text_bytes),
     M(roll_def_text, reserved),
+    M(roll_def_sites, sites),
+    M(roll_def_sites, first),
+    M(roll_site_number, whole),
+    M(roll_site_number, near),
     M(roll_def_name, count),
     M(roll_def_name, kind),
     M(roll_def_name, size),
@@ -286,7 +290,8 @@ static const struct {
     S(roll_compare_call, "RING"),    S(roll_frame_head, "FRAME"),      S(roll_frame_status, "FRAME"),
     S(roll_frame_ack, "FRAME"),      S(roll_frame_sight, "FRAME"),     S(roll_frame_control, "FRAME"),
     S(roll_frame_settings, "FRAME"), S(roll_frame_heartbeat, "FRAME"), S(roll_frame_excerpt, "FRAME"),
-    S(roll_frame_want, "FRAME"),     S(roll_frame_place, "FRAME"),     S(roll_frame_last, "FRAME"),
+    S(roll_def_sites, "RING"),       S(roll_site_number, "RING"),      S(roll_frame_want, "FRAME"),
+    S(roll_frame_place, "FRAME"),    S(roll_frame_last, "FRAME"),
 #undef S
 };
 
@@ -343,6 +348,7 @@ static const struct constant constants[] = {
     C(roll_def_type, ROLL_DEF_, STAND),
     C(roll_def_type, ROLL_DEF_, TEXT),
     C(roll_def_type, ROLL_DEF_, NAME),
+    C(roll_def_type, ROLL_DEF_, SITES),
     C(roll_frame_type, ROLL_FRAME_, HELLO),
     C(roll_frame_type, ROLL_FRAME_, WELCOME),
     C(roll_frame_type, ROLL_FRAME_, RING),
