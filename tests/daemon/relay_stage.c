@@ -1,6 +1,6 @@
 /*
- * relay_stage.c: see relay_stage.h. Real agents and roots were rejected: what they tell, and when, is theirs to say, and
- * these tests are about what the relay makes of it.
+ * relay_stage.c: see relay_stage.h. Real agents and roots were rejected: what they tell, and when, is theirs to say,
+ * and these tests are about what the relay makes of it.
  */
 #include "tests/daemon/relay_stage.h"
 

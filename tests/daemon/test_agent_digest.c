@@ -25,10 +25,10 @@ struct place {
     struct roll_agent_ring *ring;
     roll_agent_digests_t *digests;
     uint64_t seq, now;
-    bool full;        /* nothing can be sent */
-    size_t fronts;    /* that came in the newest digest */
-    size_t gone;      /* those of them that say that nobody uses the communicator any more */
-    size_t inside;    /* hints that a host is inside a call for long, in the newest digest */
+    bool full;               /* nothing can be sent */
+    size_t fronts;           /* that came in the newest digest */
+    size_t gone;             /* those of them that say that nobody uses the communicator any more */
+    size_t inside;           /* hints that a host is inside a call for long, in the newest digest */
     uint64_t first, records; /* of the excerpt: its first ticket, and how many came before the mark of its end */
     bool begun, all;
     uint64_t refused; /* digests that could not be sent */
@@ -182,13 +182,12 @@ static void test_an_excerpt_begins_where_it_is_asked_to(void **state)
     uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(ask)];
     struct roll_frame frame;
     begin(&p);
-    calls(&p, 95); /* 100 tickets */
+    calls(&p, 95);                 /* 100 tickets */
     for (int i = 0; i < 20; i++) { /* until nothing is under way */
         look(&p, 100 * MS);
     }
     assert_false(p.begun);
-    struct roll_frame_head head = {
-        .type = ROLL_FRAME_EXCERPT, .stream = p.ring->map.header->epoch, .first = 1};
+    struct roll_frame_head head = {.type = ROLL_FRAME_EXCERPT, .stream = p.ring->map.header->epoch, .first = 1};
     assert_true(roll_frame_make(&head, &ask, sizeof(ask), raw, sizeof(raw), &frame) > 0);
     roll_agent_digests_ask(p.digests, &frame);
     look(&p, 100 * MS);

@@ -1,9 +1,9 @@
 /*
- * test_relay_again.c: what a relay adds up of its agents, and what of it begins anew: with a new root, with an agent that
- * has moved, with one that was started anew, and with one that has left.
+ * test_relay_again.c: what a relay adds up of its agents, and what of it begins anew: with a new root, with an agent
+ * that has moved, with one that was started anew, and with one that has left.
  *
- * Nothing is judged by how long it took here: what must not be told is looked for in the relay's next beats, by the time
- * that is in them.
+ * Nothing is judged by how long it took here: what must not be told is looked for in the relay's next beats, by the
+ * time that is in them.
  */
 #include "tests/daemon/relay_stage.h"
 
@@ -134,7 +134,8 @@ static void test_calls_alone_are_told_anew(void **state)
     (void)state;
     uint64_t calls = 5;
     begin();
-    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_DIGEST, .stream = stream(0), .first = calls}, NULL, 0);
+    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_DIGEST, .stream = stream(0), .first = calls}, NULL,
+                0);
     root_waits(&s, &got, are_calls, &calls);
     root_is_another(&s, &got);
     agent_comes_again(&one, "one");

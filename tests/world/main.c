@@ -220,8 +220,7 @@ static int read_options(int argc, char **argv)
         {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},  {"sick", 0, NULL, 'i'},      {"stream", 0, NULL, 't'},
         {"digest", 0, NULL, 'd'}, {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'},
         {"each", 0, NULL, 'e'},   {"jobs", 1, NULL, 'j'},     {"hours", 1, NULL, 'o'},     {"help", 0, NULL, 'H'},
-        {"slack", 1, NULL, 'k'},
-        {NULL, 0, NULL, 0}};
+        {"slack", 1, NULL, 'k'},  {NULL, 0, NULL, 0}};
     int c, rc = 0;
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (c) {

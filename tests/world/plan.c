@@ -177,11 +177,11 @@ static bool parse_word(struct plan *plan, const char *word)
         const char *name;
         uint32_t *number;
         bool *flag;
-    } known[] = {
-        {"node", &plan->per_node, NULL},   {"relays", &plan->relays, NULL},     {"hours", &plan->hours, NULL},
-        {"records", &plan->records, NULL}, {"slack", &plan->slack, NULL},       {"sick", NULL, &plan->sick},
-        {"digest", NULL, &plan->digest},   {"trace", NULL, &plan->trace},       {"statuses", NULL, &plan->statuses},
-        {"second", NULL, &plan->second}};
+    } known[] = {{"node", &plan->per_node, NULL},     {"relays", &plan->relays, NULL},
+                 {"hours", &plan->hours, NULL},       {"records", &plan->records, NULL},
+                 {"slack", &plan->slack, NULL},       {"sick", NULL, &plan->sick},
+                 {"digest", NULL, &plan->digest},     {"trace", NULL, &plan->trace},
+                 {"statuses", NULL, &plan->statuses}, {"second", NULL, &plan->second}};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         if (strcmp(known[i].name, name) == 0) {
             *(known[i].number ? known[i].number : &(uint32_t){0}) = (uint32_t)n;

@@ -6,10 +6,10 @@
  * state in which an hour of it leaves them would be to write them a second time. What the world may choose is when a
  * timer ends, as a kernel may that saves power, or a machine that has no time for anybody: in a quiet stretch all end
  * together at whole multiples of the slack. What comes over a link comes when it comes. Each daemon does all that it
- * does, fewer times an hour, and knows that it is late: with more slack than a heartbeat the eyes of the root are closed
- * (docs/DAEMON.md), so the engine's own clock hardly moves there. Patience is tried where timers are exact: until all
- * has been said about what last happened, and from LEAD_NS before the next thing on, in which what is owed to that
- * clock is paid.
+ * does, fewer times an hour, and knows that it is late: with more slack than a heartbeat the eyes of the root are
+ * closed (docs/DAEMON.md), so the engine's own clock hardly moves there. Patience is tried where timers are exact:
+ * until all has been said about what last happened, and from LEAD_NS before the next thing on, in which what is owed to
+ * that clock is paid.
  */
 #include "tests/world/quiet.h"
 
