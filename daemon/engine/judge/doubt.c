@@ -22,6 +22,7 @@ struct doubt {
     struct comm *comm;           /* the communicator of that call */
     struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
     bool elsewhere;              /* it says that these are busy or stuck elsewhere */
+    uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     struct doubt *next;
 };
@@ -70,16 +71,36 @@ static void learn(struct roll_engine *e, const struct doubt *d)
     }
 }
 
-/* All who were said to be elsewhere have made the call. */
-static bool have_come(const struct doubt *d, const struct entry *entry)
+/* The member has made its side of the call, and not only within a group that has not been ended. */
+static bool has_made(const struct roll_engine *e, const struct member *m, uint64_t ticket)
 {
-    bool all = d->elsewhere && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL;
-    for (uint32_t r = 0; all && r < d->comm->size; r++) {
-        const struct member *m = &d->comm->member[r];
-        const struct source *s = m->source == NO_SOURCE ? NULL : d->comm->engine->source[m->source];
-        all = !s || !roll_rankset_has(&d->absent, s->world) || comm_member_issued(m, entry->rec.seq);
+    const struct entry *own = ticket == NO_TICKET ? NULL : source_entry(e->source[m->source], ticket);
+    return !own || !source_group_open(e->source[m->source], &own->rec);
+}
+
+/* All who were said to be elsewhere have made the call. It is asked in each tick, and mostly the first one of them has
+ * not, so it goes on where it has come to. */
+static bool have_come(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
+{
+    enum roll_op_class class = roll_op_class(entry->rec.op);
+    if (d->elsewhere && class == ROLL_CLASS_P2P && entry->pair) {
+        unsigned other = !p2p_side(&entry->rec);
+        const struct member *m = &d->comm->member[entry->pair->end[other]];
+        return p2p_complete(entry) && m->source != NO_SOURCE &&
+               has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other]);
     }
-    return all || (d->elsewhere && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P && p2p_complete(entry));
+    if (!d->elsewhere || class != ROLL_CLASS_COLL) {
+        return false;
+    }
+    for (; d->come < d->comm->size; d->come++) {
+        const struct member *m = &d->comm->member[d->come];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (s && roll_rankset_has(&d->absent, s->world) &&
+            (!comm_member_issued(m, entry->rec.seq) || !has_made(e, m, source_ticket_of(s, m, entry->rec.seq)))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void doubts_look(struct roll_engine *e)
@@ -87,7 +108,7 @@ void doubts_look(struct roll_engine *e)
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
-        bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(d, entry);
+        bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
