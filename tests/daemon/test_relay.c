@@ -77,18 +77,29 @@ static void test_frames_of_rings(void **state)
 
 #define KEY 0x1000u
 
+struct telling {
+    struct roll_digest *digest;
+    int rings; /* RING frames that came before it */
+};
+
+static bool is_telling(const struct got *got, void *ctx)
+{
+    struct telling *t = ctx;
+    t->rings += got->head.type == ROLL_FRAME_RING;
+    if (got->head.type == ROLL_FRAME_DIGEST && got->head.payload > 0) {
+        assert_int_equal(roll_digest_decode(got->payload, got->head.payload, t->digest), 0);
+    }
+    return t->digest->fronts + t->digest->hints > 0;
+}
+
 /* The next digest of the relay that has fronts or hints; *rings: RING frames that came before it. */
 static void root_takes_digest(struct stage *s, struct roll_digest *d, int *rings)
 {
     static struct got got;
+    struct telling t = {.digest = d};
     roll_digest_clear(d);
-    while (d->fronts + d->hints == 0) {
-        root_takes_any(s, &got);
-        *rings += got.head.type == ROLL_FRAME_RING;
-        if (got.head.type == ROLL_FRAME_DIGEST && got.head.payload > 0) {
-            assert_int_equal(roll_digest_decode(got.payload, got.head.payload, d), 0);
-        }
-    }
+    root_waits(s, &got, is_telling, &t);
+    *rings += t.rings;
 }
 
 /* Passes the time in which the relay tells what it has, more than once. */
