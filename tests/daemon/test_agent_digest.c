@@ -1,6 +1,7 @@
 /*
- * test_agent_digest.c: what an agent tells of rings that are only folded: how many calls each rank has made, and all of
- * a digest anew when it could not be sent.
+ * test_agent_digest.c: what an agent tells of rings that are only folded: how many calls each rank has made, all of a
+ * digest anew when it could not be sent, or in a new conversation, what stands when its process ends; and which records
+ * an excerpt of such a ring has.
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -20,11 +21,16 @@
 struct place {
     char dir[64];
     struct synth rank;
+    uint16_t comm;
     struct roll_agent_ring *ring;
     roll_agent_digests_t *digests;
     uint64_t seq, now;
-    bool full;        /* nothing can be sent */
-    size_t fronts;    /* that came in the newest digest */
+    bool full;               /* nothing can be sent */
+    size_t fronts;           /* that came in the newest digest */
+    size_t gone;             /* those of them that say that nobody uses the communicator any more */
+    size_t inside;           /* hints that a host is inside a call for long, in the newest digest */
+    uint64_t first, records; /* of the excerpt: its first ticket, and how many came before the mark of its end */
+    bool begun, all;
     uint64_t refused; /* digests that could not be sent */
     struct roll_frame_last last;
 };
@@ -40,6 +46,18 @@ static int take(void *ctx, struct roll_frame_head head, const void *payload, siz
     if (head.type == ROLL_FRAME_DIGEST && bytes > 0) {
         assert_int_equal(roll_digest_decode(payload, bytes, &digest), 0);
         p->fronts = digest.fronts;
+        for (size_t i = 0; i < digest.fronts; i++) {
+            p->gone += digest.front[i].gone;
+        }
+        for (size_t i = 0; i < digest.hints; i++) {
+            p->inside += digest.hint[i].why == ROLL_HINT_INSIDE;
+        }
+    } else if (head.type == ROLL_FRAME_RECORDS && !p->all) {
+        p->first = p->begun ? p->first : head.first;
+        p->begun = true;
+        p->records += head.count;
+    } else if (head.type == ROLL_FRAME_EXCERPT && (head.flags & ROLL_EXCERPT_ALL) != 0) {
+        p->all = true;
     } else if (head.type == ROLL_FRAME_STATUS) {
         memcpy(&p->last, (const uint8_t *)payload + sizeof(struct roll_frame_status), sizeof(p->last));
     }
@@ -48,16 +66,21 @@ static int take(void *ctx, struct roll_frame_head head, const void *payload, siz
     return 0;
 }
 
+static void calls(struct place *p, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        synth_allreduce(&p->rank, &(struct synth_call){.comm = p->comm, .count = 1});
+    }
+}
+
 static void begin(struct place *p)
 {
     memset(p, 0, sizeof(*p));
     p->now = 5000 * MS;
     scratch_make(p->dir);
     assert_int_equal(synth_open(&p->rank, p->dir, "folds", 0, 2, 1024), 0);
-    uint16_t comm = synth_comm(&p->rank, 7);
-    for (unsigned i = 0; i < CALLS; i++) {
-        synth_allreduce(&p->rank, &(struct synth_call){.comm = comm, .count = 1});
-    }
+    p->comm = synth_comm(&p->rank, 7);
+    calls(p, CALLS);
     assert_int_equal(roll_agent_ring_new(p->rank.path, &p->ring), 0);
     p->ring->link = ROLL_LINK_LIVE;
     p->ring->digest = true;
@@ -79,7 +102,7 @@ static void look(struct place *p, uint64_t step_ns)
     p->now += step_ns;
     p->ring->upto = roll_agent_ring_head(p->ring);
     assert_true(roll_agent_digests_pump(p->digests, p->ring, p->now) >= 0);
-    p->fronts = 0;
+    p->fronts = p->gone = p->inside = 0;
     roll_agent_digests_tell(p->digests, p->now);
 }
 
@@ -111,11 +134,78 @@ static void test_a_digest_that_could_not_be_sent_is_told_anew(void **state)
     end(&p);
 }
 
+/* Nobody is left who could move: what stands is told with the first look, and that nobody goes on. */
+static void test_what_stands_at_the_end_is_told_at_once(void **state)
+{
+    (void)state;
+    static struct place p;
+    begin(&p);
+    synth_allreduce(&p.rank, &(struct synth_call){.comm = p.comm, .count = 1, .hang = true});
+    look(&p, MS);
+    assert_int_equal(p.inside, 0); /* it may return yet */
+    p.ring->gone = true;
+    p.ring->gone_ns = p.now;
+    p.ring->gone_head = roll_agent_ring_head(p.ring);
+    look(&p, MS);
+    assert_int_equal(p.inside, 1);
+    assert_int_equal(p.gone, 1);
+    end(&p);
+}
+
+/* A digest tells a hint once, and in each conversation. */
+static void test_a_hint_is_told_in_each_conversation(void **state)
+{
+    (void)state;
+    static struct place p;
+    begin(&p);
+    synth_allreduce(&p.rank, &(struct synth_call){.comm = p.comm, .count = 1, .hang = true});
+    size_t told = 0;
+    for (int i = 0; i < 20; i++) {
+        look(&p, 100 * MS);
+        told += p.inside;
+    }
+    assert_int_equal(told, 1);
+    roll_agent_digests_again(p.digests);
+    look(&p, 100 * MS);
+    assert_int_equal(p.inside, 1);
+    assert_int_equal(p.fronts, 1);
+    look(&p, 100 * MS);
+    assert_int_equal(p.inside + p.fronts, 0);
+    end(&p);
+}
+
+/* An excerpt has the history that is asked for, all of it before the mark of its end, whatever it is to follow. */
+static void test_an_excerpt_begins_where_it_is_asked_to(void **state)
+{
+    (void)state;
+    static struct place p;
+    struct roll_frame_excerpt ask = {.history = 10, .follow = 4, .scope = ROLL_EXCERPT_EVERYONE};
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(ask)];
+    struct roll_frame frame;
+    begin(&p);
+    calls(&p, 95);                 /* 100 tickets */
+    for (int i = 0; i < 20; i++) { /* until nothing is under way */
+        look(&p, 100 * MS);
+    }
+    assert_false(p.begun);
+    struct roll_frame_head head = {.type = ROLL_FRAME_EXCERPT, .stream = p.ring->map.header->epoch, .first = 1};
+    assert_true(roll_frame_make(&head, &ask, sizeof(ask), raw, sizeof(raw), &frame) > 0);
+    roll_agent_digests_ask(p.digests, &frame);
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_int_equal(p.first, 90);
+    assert_int_equal(p.records, 10);
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_status_says_how_many_calls_were_made),
         cmocka_unit_test(test_a_digest_that_could_not_be_sent_is_told_anew),
+        cmocka_unit_test(test_what_stands_at_the_end_is_told_at_once),
+        cmocka_unit_test(test_a_hint_is_told_in_each_conversation),
+        cmocka_unit_test(test_an_excerpt_begins_where_it_is_asked_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

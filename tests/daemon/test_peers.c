@@ -1,12 +1,14 @@
 /*
  * test_peers.c: the root knows each agent by its routing id, however many there are and whatever their ids have in
- * common: agents whose ids share a chain of the root's hash are found, and leave, each by itself.
+ * common: agents whose ids share a chain of the root's hash are found, and leave, each by itself. And a ring belongs to
+ * the one that has announced it last.
  *
  * The agents are sockets of the test, which speak the first frames of docs/FRAME.md to a real root.
  */
 #include "daemon/root/root_state.h"
 #include "daemon/wire/net.h"
 #include "tests/daemon/harness.h"
+#include "tests/daemon/synth.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +20,8 @@
 struct agent {
     void *socket;
     char id[40], host[16];
-    uint64_t seq; /* of its next frame; each agent counts from another number, so that none passes for another */
+    const char *program; /* NULL: an agent */
+    uint64_t seq;        /* of its next frame; each agent counts from another number, so that none passes for another */
 };
 
 static unsigned chain_of(const char *id)
@@ -40,7 +43,8 @@ static void choose_ids(struct agent *agent)
 static void send_frame(struct agent *a, enum roll_frame_type type)
 {
     struct roll_frame_head head = {.type = type, .seq = type == ROLL_FRAME_QUERY ? 77 : a->seq++};
-    json_t *json = type == ROLL_FRAME_HELLO   ? json_pack("{s:s,s:i}", "host", a->host, "pid", 1)
+    json_t *json = type == ROLL_FRAME_HELLO
+                       ? json_pack("{s:s,s:i,s:s*}", "host", a->host, "pid", 1, "agent", a->program)
                    : type == ROLL_FRAME_QUERY ? json_pack("{s:s}", "op", "no such query")
                                               : NULL;
     assert_true(HARNESS_UNTIL((json ? roll_net_send_json(a->socket, NULL, 0, &head, json)
@@ -135,10 +139,62 @@ static void test_agents_of_one_chain_are_known_each_by_itself(void **state)
     assert_int_equal(harness_end(root, SIGTERM), 0);
 }
 
+/* The next frame of this type: its head. */
+static struct roll_frame_head receive_one(struct agent *a, enum roll_frame_type type)
+{
+    struct roll_frame_head head;
+    do {
+        zmq_msg_t msg;
+        struct roll_frame frame;
+        zmq_msg_init(&msg);
+        assert_true(HARNESS_UNTIL(roll_net_recv(&msg, a->socket) >= 0));
+        assert_int_equal(roll_frame_decode(zmq_msg_data(&msg), zmq_msg_size(&msg), &frame, NULL), 0);
+        head = frame.head;
+        zmq_msg_close(&msg);
+    } while (head.type != type);
+    return head;
+}
+
+static void test_a_ring_belongs_to_who_has_announced_it_last(void **state)
+{
+    (void)state;
+    static struct synth rank;
+    static struct agent relay[2];
+    char endpoint[256];
+    pid_t root = DAEMON("root.err", endpoint, "--root", "--listen", "tcp://127.0.0.1:*", "--insecure");
+    void *context = zmq_ctx_new();
+    assert_true(root > 0);
+    assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 2, 0), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        struct agent *a = &relay[i];
+        *a = (struct agent){.seq = 1000 * (i + 1), .program = ROLL_NET_RELAY};
+        snprintf(a->id, sizeof(a->id), "relay-%u", i);
+        snprintf(a->host, sizeof(a->host), "node%u", i);
+        a->socket = roll_net_dealer(context, NULL, a->id, 0);
+        assert_int_equal(zmq_connect(a->socket, endpoint), 0);
+        come(a);
+        struct roll_frame_head ring = {
+            .type = ROLL_FRAME_RING, .stream = rank.ring.header->epoch, .seq = relay[i].seq++};
+        assert_int_equal(roll_net_send(a->socket, NULL, 0, &ring, rank.ring.header, ROLL_RING_HEADER_BYTES), 0);
+        struct roll_frame_head ack = receive_one(a, ROLL_FRAME_ACK);
+        assert_int_equal(ack.seq, ring.seq); /* that very frame was read */
+        assert_int_equal(ack.stream, ring.stream);
+    }
+    assert_int_equal(receive_one(&relay[0], ROLL_FRAME_SIGHT).stream, rank.ring.header->epoch);
+    for (unsigned i = 0; i < 2; i++) {
+        zmq_close(relay[i].socket);
+    }
+    synth_close(&rank);
+    zmq_ctx_term(context);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_agents_of_one_chain_are_known_each_by_itself, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_ring_belongs_to_who_has_announced_it_last, harness_set_up,
                                         harness_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,165 +3,10 @@
  * digests that are none go no further, and are told of; when it tells a root that was started anew, and which runs it
  * keeps.
  *
- * Root and agents are sockets of the test, the relay is real. How whole jobs fare behind relays: test_digest_mode.c.
+ * Root and agents are sockets of the test, the relay is real. What begins anew with a new root: test_relay_again.c; how
+ * whole jobs fare behind relays: test_digest_mode.c.
  */
-#include "daemon/digest/digest_bytes.h"
-#include "daemon/wire/net.h"
-#include "tests/daemon/harness.h"
-#include "tests/daemon/synth.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <zmq.h>
-
-struct agent {
-    void *socket;
-    uint64_t seq; /* of its newest frame */
-};
-
-struct stage {
-    void *context, *root;
-    uint8_t relay_id[255];
-    size_t relay_bytes;
-    pid_t relay;
-    char above[320], below[320];
-};
-
-/* A frame that has come, with its payload. */
-struct got {
-    struct roll_frame_head head;
-    uint8_t payload[8192];
-};
-
-static bool take(void *socket, zmq_msg_t *msg)
-{
-    zmq_msg_init(msg);
-    if (roll_net_recv(msg, socket) >= 0) {
-        return true;
-    }
-    zmq_msg_close(msg);
-    return false;
-}
-
-static void keep(zmq_msg_t *msg, struct got *got)
-{
-    struct roll_frame frame;
-    assert_int_equal(roll_frame_decode(zmq_msg_data(msg), zmq_msg_size(msg), &frame, NULL), 0);
-    got->head = frame.head;
-    assert_true(frame.head.payload <= sizeof(got->payload));
-    memcpy(got->payload, frame.payload, frame.head.payload);
-    zmq_msg_close(msg);
-}
-
-/* The next frame of the relay. */
-static void root_takes_any(struct stage *s, struct got *got)
-{
-    zmq_msg_t msg;
-    assert_true(HARNESS_UNTIL(take(s->root, &msg)));
-    if (zmq_msg_more(&msg) && memchr(zmq_msg_data(&msg), '/', zmq_msg_size(&msg))) { /* the id before a message */
-        s->relay_bytes = zmq_msg_size(&msg);
-        memcpy(s->relay_id, zmq_msg_data(&msg), s->relay_bytes);
-        zmq_msg_close(&msg);
-        assert_true(HARNESS_UNTIL(take(s->root, &msg)));
-    }
-    keep(&msg, got);
-}
-
-/* The next one that is no heartbeat and no digest. */
-static void root_takes(struct stage *s, struct got *got)
-{
-    do {
-        root_takes_any(s, got);
-    } while (got->head.type == ROLL_FRAME_HEARTBEAT || got->head.type == ROLL_FRAME_DIGEST);
-}
-
-static void root_sends(struct stage *s, const struct roll_frame_head *head, const void *payload, size_t bytes)
-{
-    assert_int_equal(roll_net_send(s->root, s->relay_id, s->relay_bytes, head, payload, bytes), 0);
-}
-
-static void agent_sends(struct agent *a, struct roll_frame_head head, const void *payload, size_t bytes)
-{
-    head.seq = ++a->seq;
-    assert_int_equal(roll_net_send(a->socket, NULL, 0, &head, payload, bytes), 0);
-}
-
-static void agent_takes(struct agent *a, struct got *got)
-{
-    zmq_msg_t msg;
-    assert_true(HARNESS_UNTIL(take(a->socket, &msg)));
-    keep(&msg, got);
-}
-
-/* Answers the HELLO of the relay, which says it again when its connection is made. */
-static bool answer_hello(struct stage *s)
-{
-    zmq_msg_t msg;
-    struct got got;
-    while (take(s->root, &msg)) {
-        if (zmq_msg_more(&msg) && memchr(zmq_msg_data(&msg), '/', zmq_msg_size(&msg))) {
-            s->relay_bytes = zmq_msg_size(&msg);
-            memcpy(s->relay_id, zmq_msg_data(&msg), s->relay_bytes);
-            zmq_msg_close(&msg);
-            continue;
-        }
-        keep(&msg, &got);
-        if (got.head.type == ROLL_FRAME_HELLO) {
-            root_sends(s, &(struct roll_frame_head){.type = ROLL_FRAME_WELCOME, .seq = got.head.seq}, "{}", 2);
-        }
-    }
-    return false;
-}
-
-static void come(struct stage *s, struct agent *a, const char *id, uint64_t seq)
-{
-    struct got got;
-    a->socket = roll_net_dealer(s->context, NULL, id, 0);
-    a->seq = seq;
-    assert_int_equal(zmq_connect(a->socket, s->below), 0);
-    char hello[96];
-    snprintf(hello, sizeof(hello), "{\"host\":\"%s\",\"pid\":1,\"dir\":\"/%s\"}", id, id);
-    agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_HELLO}, hello, strlen(hello));
-    zmq_msg_t msg;
-    assert_true(HARNESS_UNTIL(answer_hello(s) || take(a->socket, &msg)));
-    keep(&msg, &got);
-    assert_int_equal(got.head.type, ROLL_FRAME_WELCOME);
-    assert_int_equal(got.head.seq, a->seq);
-}
-
-static void open_stage(struct stage *s)
-{
-    snprintf(s->above, sizeof(s->above), "ipc://%s", harness_path("above.socket"));
-    snprintf(s->below, sizeof(s->below), "ipc://%s", harness_path("below.socket"));
-    s->context = zmq_ctx_new();
-    s->root = roll_net_router(s->context, NULL);
-    assert_int_equal(roll_net_bind(s->root, s->above, false), 0);
-    s->relay = DAEMON("relay.err", NULL, "--relay", "--listen", s->below, "--connect", s->above);
-    assert_true(s->relay > 0);
-}
-
-static void close_stage(struct stage *s)
-{
-    assert_int_equal(harness_end(s->relay, SIGTERM), 0);
-    zmq_close(s->root);
-    zmq_ctx_term(s->context);
-}
-
-/* The relay has asked this agent to begin again. */
-static void expect_begin_again(const struct got *got)
-{
-    assert_int_equal(got->head.type, ROLL_FRAME_WELCOME);
-    assert_non_null(memmem(got->payload, got->head.payload, "true", 4));
-}
-
-static void close_all(struct stage *s, struct agent *one, struct agent *two, struct synth *rank)
-{
-    zmq_close(one->socket);
-    zmq_close(two->socket);
-    synth_close(rank);
-    close_stage(s);
-}
+#include "tests/daemon/relay_stage.h"
 
 static void test_frames_of_rings(void **state)
 {
@@ -170,15 +15,14 @@ static void test_frames_of_rings(void **state)
     static struct synth rank;
     static struct got got;
     struct agent one, two;
-    open_stage(&s);
+    stage_open(&s);
     assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 2, 0), 0);
     uint64_t stream = rank.ring.header->epoch;
-    come(&s, &one, "one", 100);
-    come(&s, &two, "two", 7000);
+    agent_comes(&s, &one, "one", 100);
+    agent_comes(&s, &two, "two", 7000);
 
     /* The root acknowledges the relay's number, the agent hears its own. */
-    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = stream}, rank.ring.header,
-                ROLL_RING_HEADER_BYTES);
+    agent_announces(&one, &rank);
     root_takes(&s, &got);
     assert_int_equal(got.head.type, ROLL_FRAME_RING);
     assert_int_equal(got.head.stream, stream);
@@ -228,32 +72,34 @@ static void test_frames_of_rings(void **state)
         agent_takes(&one, &got);
     } while (got.head.type == ROLL_FRAME_HEARTBEAT);
     expect_begin_again(&got);
-    close_all(&s, &one, &two, &rank);
+    stage_close_all(&s, &one, &two, &rank);
 }
 
 #define KEY 0x1000u
 
-static void agent_digests(struct agent *a, uint64_t stream, struct roll_digest *d)
+struct telling {
+    struct roll_digest *digest;
+    int rings; /* RING frames that came before it */
+};
+
+static bool is_telling(const struct got *got, void *ctx)
 {
-    uint8_t bytes[4096];
-    struct roll_digest_cursor cursor = {0};
-    size_t n = roll_digest_encode(d, &cursor, bytes, sizeof(bytes));
-    agent_sends(a, (struct roll_frame_head){.type = ROLL_FRAME_DIGEST, .stream = stream, .first = 10}, bytes, n);
-    roll_digest_fini(d);
+    struct telling *t = ctx;
+    t->rings += got->head.type == ROLL_FRAME_RING;
+    if (got->head.type == ROLL_FRAME_DIGEST && got->head.payload > 0) {
+        assert_int_equal(roll_digest_decode(got->payload, got->head.payload, t->digest), 0);
+    }
+    return t->digest->fronts + t->digest->hints > 0;
 }
 
 /* The next digest of the relay that has fronts or hints; *rings: RING frames that came before it. */
 static void root_takes_digest(struct stage *s, struct roll_digest *d, int *rings)
 {
     static struct got got;
+    struct telling t = {.digest = d};
     roll_digest_clear(d);
-    while (d->fronts + d->hints == 0) {
-        root_takes_any(s, &got);
-        *rings += got.head.type == ROLL_FRAME_RING;
-        if (got.head.type == ROLL_FRAME_DIGEST && got.head.payload > 0) {
-            assert_int_equal(roll_digest_decode(got.payload, got.head.payload, d), 0);
-        }
-    }
+    root_waits(s, &got, is_telling, &t);
+    *rings += t.rings;
 }
 
 /* Passes the time in which the relay tells what it has, more than once. */
@@ -281,14 +127,14 @@ static void test_a_new_root_is_told_when_it_knows_the_rings(void **state)
     struct roll_digest d = {0};
     int rings = 0, digests = 0;
     static const char again[] = "{\"host\":\"one\",\"dir\":\"/one\"}", resync[] = "{\"resync\":true}";
-    open_stage(&s);
+    stage_open(&s);
     assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 2, 0), 0);
     uint64_t stream = rank.ring.header->epoch;
     const struct roll_frame_head ring = {.type = ROLL_FRAME_RING, .stream = stream};
-    come(&s, &one, "one", 100);
+    agent_comes(&s, &one, "one", 100);
     agent_sends(&one, ring, rank.ring.header, ROLL_RING_HEADER_BYTES);
     roll_digest_add_hint(&d, KEY, ROLL_HINT_DIFFERS, 64);
-    agent_digests(&one, stream, &d);
+    agent_digests(&one, stream, &d, 10);
     root_takes_digest(&s, &d, &rings);
     assert_int_equal(rings, 1);
     assert_int_equal(d.hints, 1);
@@ -315,7 +161,7 @@ static void test_a_new_root_is_told_when_it_knows_the_rings(void **state)
     roll_digest_fini(&d);
     zmq_close(one.socket);
     synth_close(&rank);
-    close_stage(&s);
+    stage_close(&s);
 }
 
 /* An agent cannot speak for another node's ranks. */
@@ -327,16 +173,15 @@ static void test_who_speaks_for_others_is_refused(void **state)
     struct agent one;
     struct roll_digest d = {0};
     int rings = 0;
-    open_stage(&s);
+    stage_open(&s);
     assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 4, 0), 0);
     uint64_t stream = rank.ring.header->epoch;
-    come(&s, &one, "liar", 100);
-    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = stream}, rank.ring.header,
-                ROLL_RING_HEADER_BYTES);
+    agent_comes(&s, &one, "liar", 100);
+    agent_announces(&one, &rank);
     roll_digest_add_front(&d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 2, .low = 9, .high = 9});
     roll_digest_add_front(&d,
                           &(struct roll_digest_front){.key = KEY + 1, .size = 4, .members = 1, .low = 3, .high = 3});
-    agent_digests(&one, stream, &d);
+    agent_digests(&one, stream, &d, 10);
     root_takes_digest(&s, &d, &rings);
     assert_int_equal(d.fronts, 1);
     assert_true(d.front[0].key == KEY + 1);
@@ -344,7 +189,7 @@ static void test_who_speaks_for_others_is_refused(void **state)
     roll_digest_fini(&d);
     zmq_close(one.socket);
     synth_close(&rank);
-    close_stage(&s);
+    stage_close(&s);
 }
 
 /* Two of another release, by the form of their digests and by the size of their windows: what they tell is no part of
@@ -357,16 +202,14 @@ static void test_another_release_is_refused_and_told(void **state)
     struct agent old, one;
     struct roll_digest d = {0};
     int rings = 0;
-    open_stage(&s);
+    stage_open(&s);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(synth_open(&rank[i], harness_path("."), "job", i, 4, 0), 0);
     }
-    come(&s, &old, "old", 100);
-    come(&s, &one, "one", 100);
-    agent_sends(&old, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = rank[0].ring.header->epoch},
-                rank[0].ring.header, ROLL_RING_HEADER_BYTES);
-    agent_sends(&one, (struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = rank[1].ring.header->epoch},
-                rank[1].ring.header, ROLL_RING_HEADER_BYTES);
+    agent_comes(&s, &old, "old", 100);
+    agent_comes(&s, &one, "one", 100);
+    agent_announces(&old, &rank[0]);
+    agent_announces(&one, &rank[1]);
     for (int at = 0; at <= 2; at += 2) { /* the version, the size of windows */
         uint8_t bytes[4096];
         struct roll_digest_cursor cursor = {0};
@@ -382,14 +225,14 @@ static void test_another_release_is_refused_and_told(void **state)
     }
     assert_true(harness_logged("relay.err", "the agent on old is refused: a digest is of another release"));
     roll_digest_add_front(&d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 1, .low = 7, .high = 7});
-    agent_digests(&one, rank[1].ring.header->epoch, &d);
+    agent_digests(&one, rank[1].ring.header->epoch, &d, 10);
     root_takes_digest(&s, &d, &rings);
     assert_int_equal(d.fronts, 1);
     assert_int_equal(d.front[0].members, 1);
     assert_int_equal(d.front[0].high, 7);
     roll_digest_fini(&d);
     synth_close(&rank[1]);
-    close_all(&s, &old, &one, &rank[0]);
+    stage_close_all(&s, &old, &one, &rank[0]);
 }
 
 /* Announces a ring of another run, and says whether its process lives. */
@@ -427,11 +270,11 @@ static void test_runs_are_bounded_and_forgotten(void **state)
     static struct got got;
     struct agent one, two;
     enum { MOST = 16 };
-    open_stage(&s);
+    stage_open(&s);
     assert_int_equal(synth_open(&rank, harness_path("."), "job", 0, 4, 0), 0);
     uint64_t stream = rank.ring.header->epoch;
-    come(&s, &one, "one", 100);
-    come(&s, &two, "two", 100);
+    agent_comes(&s, &one, "one", 100);
+    agent_comes(&s, &two, "two", 100);
     for (uint64_t i = 1; i <= MOST; i++) {
         announce(&one, &rank, i, ROLL_PROC_RUNNING);
     }
@@ -448,7 +291,7 @@ static void test_runs_are_bounded_and_forgotten(void **state)
                 sizeof(status));
     agent_takes(&one, &got);
     expect_begin_again(&got);
-    close_all(&s, &one, &two, &rank);
+    stage_close_all(&s, &one, &two, &rank);
 }
 
 int main(void)

@@ -71,7 +71,7 @@ class Mutant:
 class List:
     def __init__(self, name):
         self.file = HERE / f"{name}.txt"
-        self.steps, self.mutants, self.seconds = [], [], SECONDS
+        self.steps, self.mutants, self.seconds, self.needs = [], [], SECONDS, []
         if not self.file.is_file():
             raise Wrong(f"there is no list {self.file.relative_to(ROOT)}")
         for number, line in enumerate(self.file.read_text().splitlines(), 1):
@@ -81,6 +81,8 @@ class List:
             fields = [field.strip(" ") for field in re.split(r" ;;(?= )", " " + rest)]
             if word == "tests" and len(fields) == 2:
                 self.steps.append((fields[0], fields[1].split(), None))
+            elif word == "needs" and len(fields) == 2 and all(fields):
+                self.needs.append((fields[0], fields[1].split()))
             elif word == "seconds" and rest.strip().isdecimal():
                 self.seconds = int(rest)
             elif word == "run" and rest:
@@ -154,10 +156,12 @@ class Copy:
             for name in names if path.startswith(folder) else []:
                 if name not in self.program:
                     raise Wrong(f"no such test: {name}")
-                yield name, self.program[name], ["ctest", "--test-dir", self.build, "-R", f"^{re.escape(name)}$"]
+                starts = [one for prefix, programs in self.list.needs if name.startswith(prefix) for one in programs]
+                command = ["ctest", "--test-dir", self.build, "-R", f"^{re.escape(name)}$"]
+                yield name, [self.program[name], *starts], command
             if run:
                 command = [self.build / "tests" / run[0], *(part.replace("@", str(self.tree)) for part in run[1:])]
-                yield " ".join(run[:3]).replace("@/", ""), f"tests/{run[0]}", command
+                yield " ".join(run[:3]).replace("@/", ""), [f"tests/{run[0]}"], command
 
     def finds(self, command, seconds):
         """FAILS or HANGS, where it does one of the two in its time; else None."""
@@ -177,7 +181,7 @@ class Copy:
         """What finds the change that is in the file, and how; None: nothing does. A Wrong where it does not build."""
         left = self.list.seconds
         for step in self.steps(path):
-            said = self.make(step[1])
+            said = self.make(*step[1])
             if said:
                 raise Wrong(f"line {number}: it does not build:\n{said}")
             began = time.monotonic()
@@ -201,7 +205,7 @@ class Copy:
             return None
         step, how = found
         if how == HANGS or step[0] not in self.trusted:
-            if self.make(step[1]) or self.finds(step[2], self.list.seconds):
+            if self.make(*step[1]) or self.finds(step[2], self.list.seconds):
                 raise Wrong(f"line {mutant.number}: {step[0]} {how}, and fails without any mutant as well")
             self.trusted.add(step[0])
         return step[0], how

@@ -58,6 +58,17 @@ class Lists(unittest.TestCase):
         self.assertEqual(steps, [("a/", ["unit.a", "unit.b"], None), ("", [], ["prog", "--seeds", "1-2"]),
                                  ("b/", ["unit.c"], None)])
 
+    def test_what_a_test_starts_is_built_before_it(self):
+        copy = mutate.Copy.__new__(mutate.Copy)
+        copy.tree, copy.build = self.tree, self.tree / "build"
+        copy.list = self.read("needs unit.b ;; bin/x bin/y\nneeds unit.c ;; bin/z\n")
+        copy.program = {"unit.a": "tests/a", "unit.b": "tests/b"}
+        self.assertEqual([step[1] for step in copy.steps("a/f.c")],
+                         [["tests/a"], ["tests/b", "bin/x", "bin/y"], ["tests/prog"]])
+        for line in ("needs unit.b\n", "needs unit.b ;; \n", "needs ;; bin/x\n"):
+            with self.subTest(line), self.assertRaises(mutate.Wrong):
+                self.read(line)
+
     def test_a_list_may_say_its_own_time(self):
         self.assertEqual(self.read("").seconds, mutate.SECONDS)
         self.assertEqual(self.read("seconds 60\n").seconds, 60)
@@ -85,7 +96,7 @@ class Lists(unittest.TestCase):
         copy = mutate.Copy.__new__(mutate.Copy)
         copy.tree, copy.build, copy.list, copy.env, copy.trusted = (self.tree, self.tree, mutate.List("one"),
                                                                     dict(os.environ), set())
-        copy.steps = lambda path: iter([("unit.a", "a", ["the test"])])
+        copy.steps = lambda path: iter([("unit.a", ["a"], ["the test"])])
         copy.env["PATH"] = f"{self.tree}:{copy.env['PATH']}"
         self.program("ninja", ninja)
         return copy
@@ -169,7 +180,7 @@ class Lists(unittest.TestCase):
             clock[0] += 7
 
         copy.make, copy.finds, copy.list.seconds = make, finds, 60
-        copy.steps = lambda path: iter([("unit.a", "a", ["x"]), ("unit.b", "b", ["x"])])
+        copy.steps = lambda path: iter([("unit.a", ["a"], ["x"]), ("unit.b", ["b"], ["x"])])
         self.assertIsNone(copy.found_by(1, "a/f.c"))
         self.assertEqual(limits, [60, 53])
 

@@ -7,8 +7,10 @@
  */
 #include "tests/world/hours.h"
 
+#include "tests/world/play.h"
 #include "tests/world/world.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define HOUR_NS (3600 * S_)
@@ -109,6 +111,10 @@ void hours_pause(struct story *story, uint32_t ranks, uint64_t seed, uint32_t ho
         uint64_t most_ns = hours * HOUR_NS / pauses;
         pause[i].at_ns = moment[rng_below(&rng, moments)];
         pause[i].lasts_ns = most_ns * (300 + rng_below(&rng, 600)) / 1000;
+        if (play_loud) {
+            printf("all ranks pause for %.1f s at %.6f s, beside other pauses\n", (double)pause[i].lasts_ns / 1e9,
+                   (double)pause[i].at_ns / 1e9);
+        }
     }
     for (uint32_t r = 0; r < ranks; r++) {
         shift_rank(&story->rank[r], pause, pauses);

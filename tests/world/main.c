@@ -19,7 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HANGS_S 120 /* of processor time for one plan: only an endless loop takes so long */
+/* Of processor time, for one plan and for each of its hours: only an endless loop takes so long. */
+#define HANGS_S      120
+#define HANGS_HOUR_S 30
 
 static const char help[] =
     "usage: roll_world [--seeds A-B] [OPTION...]   plans from seeds: a cluster with faults, and what must hold in it\n"
@@ -34,6 +36,7 @@ static const char help[] =
     "  --stream       no digests, no relays\n"
     "  --digest       always by digests\n"
     "  --hours N      each plan goes on for so many hours, with pauses of its jobs and faults here and there\n"
+    "  --slack MS     and where nothing stirs for long, timers of daemons end together, so many ms apart\n"
     "  --failures N   ends after N failures; 5 when not given\n"
     "  --jobs N       processes side by side; as many as there are processors when not given\n"
     "  --no-shrink    failures are printed as they come\n"
@@ -46,6 +49,7 @@ static const char help[] =
 static struct {
     uint64_t from, to, failures;
     uint32_t hours; /* that a plan goes on for at least */
+    uint32_t slack; /* ms; 0: none */
     unsigned jobs;  /* 0: as many as there are processors */
     bool calm, healthy, sick, stream, digest;
     bool keeps; /* failures are not shrunk */
@@ -89,7 +93,7 @@ static void play_one(struct plan *plan, bool shrinks, struct tally *tally)
     static struct played calm, run;
     char why[512], text[PLAN_BYTES];
     plan_text(plan, playing);
-    struct itimerval timer = {.it_value.tv_sec = HANGS_S};
+    struct itimerval timer = {.it_value.tv_sec = HANGS_S + HANGS_HOUR_S * (time_t)plan->hours};
     setitimer(ITIMER_PROF, &timer, NULL);
     enum verdict_of_plan verdict = plan_try(plan, why, &calm, &run);
     timer.it_value.tv_sec = 0;
@@ -128,6 +132,7 @@ static void play_seed(uint64_t i, struct tally *tally)
     if (o.hours > 0) {
         hours_plan(&plan, o.hours);
     }
+    plan.slack = o.slack;
     play_one(&plan, !o.keeps, tally);
 }
 
@@ -215,7 +220,7 @@ static int read_options(int argc, char **argv)
         {"calm", 0, NULL, 'c'},   {"healthy", 0, NULL, 'h'},  {"sick", 0, NULL, 'i'},      {"stream", 0, NULL, 't'},
         {"digest", 0, NULL, 'd'}, {"failures", 1, NULL, 'f'}, {"no-shrink", 0, NULL, 'n'}, {"loud", 0, NULL, 'l'},
         {"each", 0, NULL, 'e'},   {"jobs", 1, NULL, 'j'},     {"hours", 1, NULL, 'o'},     {"help", 0, NULL, 'H'},
-        {NULL, 0, NULL, 0}};
+        {"slack", 1, NULL, 'k'},  {NULL, 0, NULL, 0}};
     int c, rc = 0;
     while (rc == 0 && (c = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (c) {
@@ -245,6 +250,10 @@ static int read_options(int argc, char **argv)
         case 'o':
             o.hours = (uint32_t)strtoul(optarg, NULL, 10);
             rc = o.hours >= 1 && o.hours <= HOURS_MAX ? 0 : 2;
+            break;
+        case 'k':
+            o.slack = (uint32_t)strtoul(optarg, NULL, 10);
+            rc = o.slack >= 1 && o.slack <= SLACK_MAX ? 0 : 2;
             break;
         case 'c':
             o.calm = true;

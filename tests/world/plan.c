@@ -135,6 +135,9 @@ const char *plan_text(const struct plan *plan, char out[PLAN_BYTES])
     if (plan->hours > 0) {
         n += (size_t)snprintf(out + n, PLAN_BYTES - n, " hours=%u", plan->hours);
     }
+    if (plan->slack > 0) {
+        n += (size_t)snprintf(out + n, PLAN_BYTES - n, " slack=%u", plan->slack);
+    }
     for (uint32_t i = 0; i < plan->faults && n < PLAN_BYTES; i++) {
         const struct fault *f = &plan->fault[i];
         n += (size_t)snprintf(out + n, PLAN_BYTES - n, " %s:%u@%u,%u,%u", fault_word(f->kind), f->target, f->at_ms,
@@ -174,10 +177,11 @@ static bool parse_word(struct plan *plan, const char *word)
         const char *name;
         uint32_t *number;
         bool *flag;
-    } known[] = {
-        {"node", &plan->per_node, NULL},   {"relays", &plan->relays, NULL},     {"hours", &plan->hours, NULL},
-        {"records", &plan->records, NULL}, {"sick", NULL, &plan->sick},         {"digest", NULL, &plan->digest},
-        {"trace", NULL, &plan->trace},     {"statuses", NULL, &plan->statuses}, {"second", NULL, &plan->second}};
+    } known[] = {{"node", &plan->per_node, NULL},     {"relays", &plan->relays, NULL},
+                 {"hours", &plan->hours, NULL},       {"records", &plan->records, NULL},
+                 {"slack", &plan->slack, NULL},       {"sick", NULL, &plan->sick},
+                 {"digest", NULL, &plan->digest},     {"trace", NULL, &plan->trace},
+                 {"statuses", NULL, &plan->statuses}, {"second", NULL, &plan->second}};
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         if (strcmp(known[i].name, name) == 0) {
             *(known[i].number ? known[i].number : &(uint32_t){0}) = (uint32_t)n;
@@ -209,5 +213,6 @@ bool plan_parse(struct plan *plan, const char *text)
     plan->per_node += plan->per_node == 0;
     plan->relays = plan->relays > 2 ? 2 : plan->relays;
     plan->hours = plan->hours > HOURS_MAX ? HOURS_MAX : plan->hours;
+    plan->slack = plan->slack > SLACK_MAX ? SLACK_MAX : plan->slack;
     return true;
 }

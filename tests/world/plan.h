@@ -10,7 +10,8 @@
 
 #define FAULTS_MAX   12u
 #define DROPS_MAX    48u
-#define HOURS_MAX    24u
+#define HOURS_MAX    168u /* a week */
+#define SLACK_MAX    60000u
 #define PLAN_BYTES   2048u
 #define PLAN_RECORDS 65536u /* of a ring, where nothing else is asked for: as the interposer makes them */
 
@@ -38,6 +39,7 @@ struct plan {
     uint32_t records;  /* of a ring */
     bool statuses;     /* the launcher notes how processes end */
     uint32_t hours;    /* it goes on for so long at least, and jobs pause for most of it; 0: as long as they need */
+    uint32_t slack;    /* ms; in quiet stretches of them timers of daemons end together, so far apart (quiet.h) */
     bool second;       /* a second job, healthy, on hosts of its own; that is the one which is hostile */
     struct fault fault[FAULTS_MAX];
     uint32_t faults;

@@ -9,6 +9,7 @@
 #include "daemon/relay/relay.h"
 #include "daemon/root/root_state.h"
 #include "tests/world/calls.h"
+#include "tests/world/quiet.h"
 #include "tests/world/rank.h"
 
 #include <dirent.h>
@@ -23,6 +24,7 @@
 #define JAM_NS      (150 * S_) /* of work on a device that never ends: a creation is waited for two minutes */
 #define END_NS      (12 * S_)  /* an orderly end takes no longer */
 #define HEARD_NS    (1 * S_)   /* what was written so long ago the root has heard of */
+#define BACK_NS     (10 * S_)  /* an agent that was not heard is waited for */
 #define HOUR_NS     (3600 * S_)
 #define AGENT_BYTES (24u << 20)
 #define ROOT_BYTES  (96u << 20)
@@ -423,6 +425,22 @@ static uint64_t fault_ns(const struct fault *f)
     return START_NS + f->at_ms * MS_;
 }
 
+/* When what it does directly is over. */
+static uint64_t fault_over_ns(const struct fault *f)
+{
+    uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                               ? f->b
+                     : fault_whom(f->kind) == 'P' || f->kind == FAULT_CUT || f->kind == FAULT_FULL ? f->a
+                                                                                                   : 0;
+    return fault_ns(f) + lasts * MS_;
+}
+
+/* How long it takes until all has been said of what has happened. */
+static uint64_t settle_ns(const struct script *script)
+{
+    uint64_t settle = script->mutation.kind == MUTATION_JAM ? JAM_NS : SETTLE_NS;
+    return settle * 1000 / (1000 - script->program.starved);
+}
+
 static uint64_t role_next(const struct role *role)
 {
     uint64_t next = role->begin_ns;
@@ -465,6 +483,7 @@ static void pass(uint64_t until, bool with_faults, uint32_t *fault_at)
 {
     const struct plan *plan = stage.plan;
     while (world.now_ns < until && !world.trouble[0]) {
+        quiet_look();
         uint64_t next = until, links = link_next(), ranks = ranks_next();
         for (uint32_t i = 0; i < stage.roles; i++) {
             uint64_t at = role_next(&stage.role[i]);
@@ -502,15 +521,21 @@ static uint64_t end_of(const struct plan *plan, const struct script *script, boo
     uint64_t end = START_NS + plan->hours * HOUR_NS;
     end = script->story.still_ns > end ? script->story.still_ns : end;
     for (uint32_t i = 0; with_faults && i < plan->faults; i++) {
-        const struct fault *f = &plan->fault[i];
-        uint64_t lasts = f->kind == FAULT_SLOW || f->kind == FAULT_DELAY                               ? f->b
-                         : fault_whom(f->kind) == 'P' || f->kind == FAULT_CUT || f->kind == FAULT_FULL ? f->a
-                                                                                                       : 0;
-        uint64_t over = fault_ns(f) + lasts * MS_ + 10 * S_; /* an agent that was not heard is waited for */
+        uint64_t over = fault_over_ns(&plan->fault[i]) + BACK_NS;
         end = over > end ? over : end;
     }
-    uint64_t settle = script->mutation.kind == MUTATION_JAM ? JAM_NS : SETTLE_NS;
-    return end + settle * 1000 / (1000 - script->program.starved);
+    return end + settle_ns(script);
+}
+
+/* Where nothing happens for long: not before all has been said of what did, and not when the accounts are made. */
+static void begin_quiet(const struct plan *plan, const struct script *script, bool with_faults)
+{
+    struct quiet q = {.slack_ns = plan->slack * MS_, .settle_ns = settle_ns(script) + BACK_NS};
+    for (uint32_t i = 0; with_faults && i < plan->faults; i++) {
+        q.stir[q.stirs++] = (struct stir){fault_ns(&plan->fault[i]), fault_over_ns(&plan->fault[i])};
+    }
+    q.stir[q.stirs++] = (struct stir){stage.end_ns - HEARD_NS, WORLD_NEVER};
+    quiet_begin(&q);
 }
 
 /* accounts */
@@ -680,6 +705,7 @@ void play(const struct plan *plan, const struct script *script, const struct scr
     memset(out, 0, sizeof(*out));
     build(plan, script, second, with_faults);
     stage.end_ns = end_of(plan, script, with_faults);
+    begin_quiet(plan, script, with_faults);
     uint64_t began = world.now_ns;
     pass(stage.end_ns - HEARD_NS, with_faults, &faults);
     ranks_mark();

@@ -4,6 +4,7 @@
  * Threads were rejected: their order would be the machine's. A process that is killed is never entered again; what it
  * held is taken away from outside, as a kernel does it.
  */
+#include "tests/world/quiet.h"
 #include "tests/world/world.h"
 
 #include <setjmp.h>
@@ -203,6 +204,7 @@ void process_wait(uint64_t until_ns)
     struct process *p = process_now;
     uint64_t late = p->slow_us ? world_below(p->slow_us) * US_ : 0;
     uint64_t news = link_soonest(p);
+    until_ns = quiet_until(until_ns);
     until_ns = news < until_ns ? news : until_ns;
     p->wake_ns = until_ns == WORLD_NEVER ? until_ns : until_ns + late;
     leave(p, false);

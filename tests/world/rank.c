@@ -49,6 +49,7 @@ static uint32_t ranks;
 static pid_t next_pid;
 /* Of all ranks: before, nothing is to be written; and when the next one begins or ends. */
 static uint64_t write_ns, life_ns;
+static uint64_t stirred_ns; /* when something was last written */
 
 static uint64_t begin_ns(const struct rank *r)
 {
@@ -85,7 +86,7 @@ int ranks_begin(const struct job *job)
             r->polls = r->polls || r->poll[t].on;
         }
     }
-    write_ns = 0;
+    write_ns = stirred_ns = 0;
     look_ahead();
     return 0;
 }
@@ -337,6 +338,7 @@ void ranks_turn(void)
     for (uint32_t i = 0; i < ranks; i++) {
         if (rank[i].next_ns <= world.now_ns) {
             turn(&rank[i], world.now_ns);
+            stirred_ns = world.now_ns;
         }
         write_ns = rank[i].next_ns < write_ns ? rank[i].next_ns : write_ns;
     }
@@ -346,6 +348,16 @@ void ranks_turn(void)
 uint64_t ranks_next(void)
 {
     return life_ns;
+}
+
+uint64_t ranks_stir_next(void)
+{
+    return write_ns;
+}
+
+uint64_t ranks_stirred(void)
+{
+    return stirred_ns;
 }
 
 char rank_process(const struct host *host, pid_t pid)

@@ -24,6 +24,9 @@ int ranks_begin(const struct job *job);
 void ranks_end(void); /* closes the rings; the files stay */
 /* When the next process begins, ends or is stopped; WORLD_NEVER. */
 uint64_t ranks_next(void);
+/* When anything of them is to be written next, and when something last was; WORLD_NEVER, and 0. */
+uint64_t ranks_stir_next(void);
+uint64_t ranks_stirred(void);
 /* Writes all that has happened by now. */
 void ranks_turn(void);
 /* Notes how much has been written by now: somebody who looks at once is told of no less. */

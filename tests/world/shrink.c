@@ -53,7 +53,7 @@ static bool drop_faults(struct plan *plan, const char *kind)
 static bool simplify(struct plan *plan, const char *kind)
 {
     bool any = false;
-    for (int what = 0; what < 7; what++) {
+    for (int what = 0; what < 8; what++) {
         struct plan tried = *plan;
         tried.second = what == 0 ? false : tried.second;
         tried.relays = what == 1 ? 0 : tried.relays;
@@ -62,6 +62,7 @@ static bool simplify(struct plan *plan, const char *kind)
         tried.records = what == 4 ? 4096 : tried.records;
         tried.per_node = what == 5 ? 16 : tried.per_node;
         tried.hours = what == 6 ? 0 : tried.hours;
+        tried.slack = what == 6 || what == 7 ? 0 : tried.slack;
         any = (memcmp(&tried, plan, sizeof(tried)) != 0 && keeps(plan, &tried, kind)) || any;
     }
     return any;

@@ -42,6 +42,8 @@ struct host {
 /* What is simulated; one at a time. */
 struct world {
     uint64_t now_ns;
+    uint64_t slack_ns; /* timers end at whole multiples of this, until quiet_ns; 0: when they are due (quiet.h) */
+    uint64_t quiet_ns;
     struct rng rng;
     struct host host[WORLD_HOSTS];
     uint32_t hosts;

@@ -216,6 +216,9 @@ static void tell(struct words *w, const struct roll_engine *e, const struct bloc
 struct missing_source {
     /* Ticket + 2 of the rank's last call (1: none) when it was told that the rank does not come; 0 = never. */
     uint64_t told;
+    uint64_t number;      /* of the suspicion that said so; 0: there was none */
+    uint32_t named, left; /* how many ranks it names; how many of them had not come when that was last looked at, */
+    uint64_t looked_ns;   /* at this moment of the engine's clock */
 };
 STATE_OF_SOURCE(missing)
 
@@ -231,6 +234,44 @@ void missing_set_told(struct source *s)
     if (own) {
         own->told = roll_seal_ticket(s->last.seal) + 2;
     }
+}
+
+/* The ranks of b are told as missing, by the verdict that will have this number. */
+static void set_told(struct roll_engine *e, const struct block *b, uint64_t number)
+{
+    for (uint32_t i = 0; i < e->sources; i++) {
+        struct source *s = e->source[i];
+        struct missing_source *own = roll_rankset_has(&b->absent, s->world) ? missing_make_source(s) : NULL;
+        if (own) {
+            missing_set_told(s);
+            own->number = number;
+            own->named = own->left = (uint32_t)roll_rankset_count(&b->absent);
+            own->looked_ns = e->clock;
+        }
+    }
+}
+
+/* Half of the ranks that the suspicion names have called something since, and no more of them for a while: the others,
+ * which b misses, are to be named alone. */
+static bool has_shrunk(struct roll_engine *e, const struct block *b)
+{
+    struct missing_source *own = missing_of_source(b->rank);
+    uint32_t left = 0;
+    bool all = true;
+    if (!own || own->number == 0 || e->clock - own->looked_ns < e->config.suspect_ns || !say_stands(e, own->number)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < e->sources; i++) {
+        const struct missing_source *other = missing_of_source(e->source[i]);
+        if (other && other->number == own->number && missing_is_told(e->source[i])) {
+            left++;
+            all = all && roll_rankset_has(&b->absent, e->source[i]->world);
+        }
+    }
+    bool rests = left == own->left;
+    own->left = left;
+    own->looked_ns = e->clock;
+    return rests && all && left * 2 <= own->named;
 }
 
 /* A rank that once came late here gets twice that time again. */
@@ -285,7 +326,9 @@ static void tell_elsewhere(struct roll_engine *e, const struct block *b, const s
     roll_rankset_fini(&part);
 }
 
-static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits)
+/* Says it, in the place of `earlier`; 0: of nothing. */
+static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits,
+                  uint64_t earlier)
 {
     bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
     bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
@@ -297,6 +340,7 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     if (!v) {
         return;
     }
+    say_supersedes(e, v, earlier);
     struct roll_rankset in = {0}; /* those that wait in this call; `waiting` may hold ranks that wait elsewhere */
     waiting_at(e, b, &in);
     say_comm(v, b->comm, waits->rec.seq);
@@ -393,19 +437,23 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (!waits || !b->comm) {
         return true;
     }
+    uint64_t earlier = 0;
     if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
-    } else if (has_patience(e, b) || missing_is_told(b->rank)) {
+    } else if (has_patience(e, b)) {
         return true;
-    }
-    for (uint32_t i = 0; row->certainty == ROLL_SUSPECTED && i < e->sources; i++) {
-        if (roll_rankset_has(&b->absent, e->source[i]->world)) {
-            missing_set_told(e->source[i]);
+    } else if (missing_is_told(b->rank)) {
+        if (!has_shrunk(e, b)) {
+            return true;
         }
+        earlier = missing_of_source(b->rank)->number;
+    }
+    if (row->certainty == ROLL_SUSPECTED) {
+        set_told(e, b, e->numbers + 1);
     }
     if (!tell_parting(e, b, waits)) {
-        speak(e, b, row, waits);
+        speak(e, b, row, waits, earlier);
     }
     return true;
 }

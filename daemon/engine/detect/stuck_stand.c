@@ -150,6 +150,9 @@ enum standing stuck_standing(struct stuck *k, const struct source *s, const stru
     if (stuck_has_left(k, s, call, ticket, &perhaps)) {
         return STAND_LEFT;
     }
+    if (source_group_open(s, call)) {
+        return STAND_ELSEWHERE; /* nothing of the group is enqueued, so nobody stands in it */
+    }
     if (source_is_dark(s)) {
         k->unsure = true;
         return STAND_ELSEWHERE; /* where it stood when it was heard last it need not stand now */

@@ -2,10 +2,11 @@
  * doubt.c: a suspicion that has turned out otherwise is withdrawn.
  *
  * A rank that peers waited for has come after all, or a circle has come undone: the call on which the suspicion rested
- * is complete. The withdrawal says so, and the rank is given twice the time that it took before it is suspected again
- * on the same communicator. The list of open suspicions is short, and a suspicion for which there is no room stays as
- * it was said: a job with more of them at once has other trouble. To withdraw nothing was rejected: a reader would take
- * the suspicion for what still holds.
+ * is complete, or all who were said to be busy elsewhere have made it, and it is not complete for another reason. The
+ * withdrawal says so, the communicators that were silent because of it are listened to again, and the rank is given
+ * twice the time that it took before it is suspected again on the same communicator. The list of open suspicions is
+ * short, and a suspicion for which there is no room stays as it was said: a job with more of them at once has other
+ * trouble. To withdraw nothing was rejected: a reader would take the suspicion for what still holds.
  */
 #include "daemon/engine/judge/judge.h"
 
@@ -20,6 +21,8 @@ struct doubt {
     uint64_t ticket;             /* the call in which the waiter waits */
     struct comm *comm;           /* the communicator of that call */
     struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
+    bool elsewhere;              /* it says that these are busy or stuck elsewhere */
+    uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     struct doubt *next;
 };
@@ -50,6 +53,7 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
     }
     *d = (struct doubt){
         .number = number, .waiter = b->waiter, .ticket = b->ticket, .since = b->rank->seen, .comm = b->comm};
+    d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
 }
@@ -67,23 +71,59 @@ static void learn(struct roll_engine *e, const struct doubt *d)
     }
 }
 
+/* The member has made its side of the call, and not only within a group that has not been ended. */
+static bool has_made(const struct roll_engine *e, const struct member *m, uint64_t ticket)
+{
+    const struct entry *own = ticket == NO_TICKET ? NULL : source_entry(e->source[m->source], ticket);
+    return !own || !source_group_open(e->source[m->source], &own->rec);
+}
+
+/* All who were said to be elsewhere have made the call. It is asked in each tick, and mostly the first one of them has
+ * not, so it goes on where it has come to. */
+static bool have_come(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
+{
+    enum roll_op_class class = roll_op_class(entry->rec.op);
+    if (d->elsewhere && class == ROLL_CLASS_P2P && entry->pair) {
+        unsigned other = !p2p_side(&entry->rec);
+        const struct member *m = &d->comm->member[entry->pair->end[other]];
+        return p2p_complete(entry) && m->source != NO_SOURCE &&
+               has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other]);
+    }
+    if (!d->elsewhere || class != ROLL_CLASS_COLL) {
+        return false;
+    }
+    for (; d->come < d->comm->size; d->come++) {
+        const struct member *m = &d->comm->member[d->come];
+        const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
+        if (s && roll_rankset_has(&d->absent, s->world) &&
+            (!comm_member_issued(m, entry->rec.seq) || !has_made(e, m, source_ticket_of(s, m, entry->rec.seq)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void doubts_look(struct roll_engine *e)
 {
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
-        if (entry && !entry_complete(d->waiter, entry)) {
+        bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
+        /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
+         * to be elsewhere may come all the same. */
+        bool dead = !source_alive(d->waiter);
+        if (!come && (!complete || (entry && dead && d->elsewhere))) {
             at = &d->next;
             continue;
         }
         const struct member *m = entry ? source_member(d->waiter, entry->rec.comm) : NULL;
-        /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion. */
         bool given_up = m && (m->ended != 0 || m->comm->aborted || m->comm->overflow);
         char why[96];
-        snprintf(why, sizeof(why), "the call was completed after all, %.1f s later",
-                 (double)(e->clock - d->since) / 1e9);
-        if (source_alive(d->waiter) && !given_up && say_withdraw(e, d->number, why)) {
+        snprintf(why, sizeof(why), "the call was %s after all, %.1f s later",
+                 come && !(complete && !dead) ? "made" : "completed", (double)(e->clock - d->since) / 1e9);
+        if ((come || !dead) && !given_up && say_withdraw(e, d->number, why)) {
             learn(e, d);
+            comms_taken_back(e, d->number);
         }
         *at = d->next;
         roll_rankset_fini(&d->absent);

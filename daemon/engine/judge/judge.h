@@ -41,6 +41,8 @@ void comm_explained(struct roll_engine *e, struct comm *c);
 /* What was told of this place is taken back, and a call that was part of it is gone: the silence that began there ends.
  */
 void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq);
+/* A suspicion is withdrawn: the silences that it began end, and what is wrong besides is told. */
+void comms_taken_back(struct roll_engine *e, uint64_t number);
 /* What happens at this collective is a consequence. */
 bool comm_silent_at(const struct comm *c, uint32_t seq);
 /* The rank is stuck for a reason that has been told. */

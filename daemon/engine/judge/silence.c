@@ -125,6 +125,7 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     c->muted = true;
     comm_stir(c);
     c->mute_seq = seq;
+    c->mute_numbers = e->numbers;
     /* The call is known by now, so a time that is far later than that of the job is damaged. Records that are read at
      * once are later than the last tick by what the reader was behind. */
     bool later = wall > e->trouble_wall + e->config.stall_ns;

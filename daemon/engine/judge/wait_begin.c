@@ -50,6 +50,14 @@ static bool visit_host(struct walk *walk, struct source *s, uint64_t *due)
     return any;
 }
 
+/* The head belongs to a group that a live process has not ended: nothing of it is enqueued, so nothing of it waits. Who
+ * waits for that process comes to it from elsewhere. */
+static bool is_held_back(const struct roll_engine *e, const struct source *s, const struct queue *q)
+{
+    const struct entry *head = source_entry(s, q->head - 1);
+    return head && !e->finishing && source_alive(s) && source_group_open(s, &head->rec);
+}
+
 /* Begins with the calls and with the host of s that have waited for too long. *due: the time before which there will be
  * none. */
 static bool visit_source(struct walk *walk, struct source *s, uint64_t *due)
@@ -60,7 +68,9 @@ static bool visit_source(struct walk *walk, struct source *s, uint64_t *due)
     for (uint32_t k = 0; k < s->queues && (source_alive(s) || !walk->alive); k++) {
         struct queue *q = &s->queue[k];
         *due = q->head != 0 && q->since + e->config.stall_ns < *due ? q->since + e->config.stall_ns : *due;
-        if (waitgraph_old(e, q)) {
+        if (waitgraph_old(e, q) && is_held_back(e, s, q)) {
+            q->since = e->clock; /* to be looked at when that may have changed */
+        } else if (waitgraph_old(e, q)) {
             any = true;
             walk_head(walk, s, q, false);
         }

@@ -140,14 +140,14 @@ static bool visit_inside(struct walk *walk, struct source *t, const struct membe
 }
 
 /* Follows the incomplete calls of a quiet rank: it probably waits for them in a place that is not recorded (a blocking
- * copy). False: it has none. */
+ * copy). For those of a group that has not been ended nobody waits: they are not enqueued. False: it has none. */
 static bool visit_quiet(struct walk *walk, struct source *t)
 {
     bool any = false;
     for (uint32_t k = 0; k < t->queues; k++) {
         const struct entry *head = t->queue[k].head ? source_entry(t, t->queue[k].head - 1) : NULL;
         const struct member *m = head ? source_member(t, head->rec.comm) : NULL;
-        if (t->queue[k].head != 0 && !(m && source_beside(t, m))) {
+        if (t->queue[k].head != 0 && !(m && source_beside(t, m)) && !(head && source_group_open(t, &head->rec))) {
             any = true;
             walk_head(walk, t, &t->queue[k], true);
         }

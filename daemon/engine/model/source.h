@@ -76,6 +76,7 @@ struct queue {
     uint64_t head, tail; /* tickets + 1 of the oldest and the newest call; 0 = the queue is empty */
     uint64_t since;      /* patience clock at which the head got to the front */
     bool marked;         /* the head, with the rest of its group, has been counted as ready */
+    bool grouped;        /* the head is part of a group that had not been ended when that was last looked at */
     uint32_t visit; /* stall analysis: twice the number of the run that saw this queue, plus 1 while the queue is on
                        the path of the walk */
     uint64_t done;  /* the rank has been told that its device is through with all calls before this ticket; 0 = it has

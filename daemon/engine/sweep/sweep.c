@@ -186,7 +186,12 @@ static bool queue_advance(struct roll_engine *e, struct source *s, struct queue 
             q->head = q->tail = 0;
             break;
         }
-        if (source_group_open(s, &head->rec) || (s->fog != 0 && q->head > s->fog && q->head - 1 >= over)) {
+        bool open = source_group_open(s, &head->rec);
+        if (q->grouped && !open) {
+            q->since = e->clock; /* it waits from the end of its group on */
+        }
+        q->grouped = open;
+        if (open || (s->fog != 0 && q->head > s->fog && q->head - 1 >= over)) {
             break;
         }
         if (s->queues > 1 && q->head - 1 >= over && !q->marked && sweep_turn(s, head, q->head - 1)) {

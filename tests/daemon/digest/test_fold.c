@@ -223,6 +223,27 @@ static void a_quiet_rank_is_told_of_once(void **state)
     roll_fold_destroy(&r.fold);
 }
 
+/* The records of a loop of polls tell of one stay, since the first of them. */
+static void a_loop_of_polls_is_one_stay(void **state)
+{
+    (void)state;
+    struct folded_rank r;
+    struct roll_digest d = {0};
+    folded_init(&r, 0, 2);
+    for (uint64_t i = 0; i < 4; i++) {
+        struct roll_record rec = {.op = ROLL_OP_STREAM_QUERY, .peer = ROLL_PEER_NONE, .thread = 1};
+        rec.seal = roll_seal(r.next++, ROLL_STATE_ENTERED);
+        assert_int_equal(roll_fold_record(r.fold, &rec, i * FOLDED_INSIDE / 4), 0);
+    }
+    roll_fold_cut(r.fold, FOLDED_INSIDE - 1, &d);
+    assert_int_equal(d.hints, 0);
+    roll_fold_cut(r.fold, FOLDED_INSIDE, &d);
+    assert_int_equal(d.hints, 1);
+    assert_int_equal(d.hint[0].why, ROLL_HINT_INSIDE);
+    roll_digest_fini(&d);
+    roll_fold_destroy(&r.fold);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +254,7 @@ int main(void)
         cmocka_unit_test(an_excerpt_holds_what_is_asked_for),
         cmocka_unit_test(a_host_that_stays_inside_is_told_of_once),
         cmocka_unit_test(a_quiet_rank_is_told_of_once),
+        cmocka_unit_test(a_loop_of_polls_is_one_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

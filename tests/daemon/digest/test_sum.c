@@ -364,6 +364,27 @@ static void a_front_without_room_waits_for_it(void **state)
     roll_sum_destroy(&root);
 }
 
+/* A check point lies within its window, and no further than the child's members have come. */
+static void a_check_point_that_is_made_up_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t high, calls;
+        bool may;
+    } c[] = {{9, 9, true}, {9, 10, false}, {200, ROLL_DIGEST_WINDOW, false}, {200, ROLL_DIGEST_WINDOW - 1, true}};
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        struct roll_digest d = {0};
+        roll_sum_t *root = sum_new(true);
+        roll_digest_add_front(
+            &d, &(struct roll_digest_front){.key = KEY, .size = 4, .members = 2, .low = c[i].high, .high = c[i].high});
+        roll_digest_add_window(&d, &(struct roll_digest_window){.key = KEY, .hash = 1, .calls = c[i].calls});
+        assert_int_equal(roll_sum_take(root, 0, &d, S), c[i].may ? 0 : ROLL_E_ARG);
+        assert_int_equal(figures(root).refused, !c[i].may);
+        roll_digest_fini(&d);
+        roll_sum_destroy(&root);
+    }
+}
+
 /* Child 0 has all members; child 1 speaks of the communicator all the same, in each way. */
 static void who_speaks_of_others_communicators_is_refused(void **state)
 {
@@ -518,6 +539,7 @@ int main(void)
         cmocka_unit_test(what_is_over_when_it_is_heard_of_stands_nowhere),
         cmocka_unit_test(an_agent_that_moves_is_counted_once),
         cmocka_unit_test(a_front_without_room_waits_for_it),
+        cmocka_unit_test(a_check_point_that_is_made_up_is_refused),
         cmocka_unit_test(who_speaks_of_others_communicators_is_refused),
         cmocka_unit_test(who_stands_below_is_known_above),
         cmocka_unit_test(a_child_has_room_for_half),

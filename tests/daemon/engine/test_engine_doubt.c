@@ -1,0 +1,166 @@
+/*
+ * test_engine_doubt.c: what becomes of a suspicion of ranks that are quiet: of a group that is not ended there is none;
+ * who has come is named no more, alone or with others; and what is wrong on the communicator afterwards is told.
+ */
+#include "tests/daemon/engine/story.h"
+
+#include "tests/trace/cmocka_all.h"
+
+#define AR    ROLL_OP_ALLREDUCE
+#define RANKS 4u
+#define LONG                                                                                                           \
+    (20 * S_) /* longer than what is merely quiet takes to be suspected, and than it takes to be looked at again */
+#define SOON (1 * S_)
+#define BUSY ROLL_VERDICT_RANK_BUSY
+
+static struct story t;
+static uint32_t world;
+
+static void open_story(uint32_t order)
+{
+    story_open(&t, RANKS, order);
+    world = sim_world(t.sim);
+    sim_all(t.sim, world, AR, 1);
+    story_pass(&t, LONG);
+}
+
+static void expect(enum roll_verdict_code code, const char *want)
+{
+    char said[STORY_SAID];
+    assert_string_equal(story_said(&t, code, said), want);
+}
+
+/* All have made the call, in a group that nobody has ended: nothing of it is enqueued, and nobody waits. */
+static void a_group_that_is_not_ended_is_no_circle(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_group(t.sim, r);
+            sim_call(t.sim, r, world, AR, 8);
+            sim_send(t.sim, r, world, r, 8);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "");
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_recv(t.sim, r, world, r, 8);
+            sim_group_end(t.sim, r);
+            if (r + 1 == RANKS) {
+                story_pass(&t, SOON / 4); /* the last one comes a moment later than the others */
+                expect(BUSY, "");
+            }
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "");
+        story_close(&t);
+    }
+}
+
+/* One of them does not end it: the others have been waiting since they did. */
+static void who_does_not_end_a_group_is_busy(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_group(t.sim, r);
+            sim_call(t.sim, r, world, AR, 8);
+        }
+        story_pass(&t, LONG);
+        for (uint32_t r = 0; r + 1 < RANKS; r++) {
+            sim_group_end(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        story_close(&t);
+    }
+}
+
+/* Three are named together. Two come: a while later the third is named alone; then it comes, too. */
+static void who_has_come_is_named_no_more(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_call(t.sim, 0, world, AR, 8);
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 1-3");
+        sim_call(t.sim, 1, world, AR, 8);
+        story_pass(&t, LONG);
+        expect(BUSY, ""); /* more than half are still away */
+        sim_call(t.sim, 2, world, AR, 8);
+        story_pass(&t, SOON);
+        expect(BUSY, ""); /* the third may be about to come */
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        story_pass(&t, LONG);
+        expect(BUSY, "");
+        sim_call(t.sim, 3, world, AR, 8);
+        story_pass(&t, LONG);
+        expect(BUSY, "withdrawn rank-busy");
+        story_close(&t);
+    }
+}
+
+/* Rank 1 has made the call, behind another one that rank 2 lacks: it was busy, and is no more. */
+static void who_has_come_behind_another_trouble_is_named_no_more(void **state)
+{
+    (void)state;
+    static const uint32_t pair[] = {1, 2};
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        uint32_t both = sim_comm(t.sim, "pair", pair, 2);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            if (r != 1) {
+                sim_call(t.sim, r, world, AR, 8);
+            }
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 1");
+        sim_call(t.sim, 1, both, AR, 8);
+        sim_call(t.sim, 1, world, AR, 8);
+        story_pass(&t, SOON);
+        expect(BUSY, "suspected circular-wait -; withdrawn rank-busy");
+        story_close(&t);
+    }
+}
+
+/* A suspected circle has come undone, and nobody's host has been seen to come back from it: the communicators are
+ * listened to again. */
+static void what_comes_behind_a_withdrawn_circle_is_told(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        uint32_t other = sim_comm(t.sim, "other", NULL, RANKS);
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_call(t.sim, r, r < 2 ? world : other, AR, 8);
+        }
+        story_pass(&t, LONG);
+        expect(ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_call(t.sim, r, r < 2 ? other : world, AR, 8)->stream = 3;
+        }
+        story_pass(&t, LONG);
+        expect(ROLL_VERDICT_CIRCULAR_WAIT, "withdrawn circular-wait");
+        for (uint32_t r = 0; r < RANKS; r++) {
+            sim_call(t.sim, r, world, AR, r == 3 ? 9 : 8);
+        }
+        story_pass(&t, LONG);
+        expect(ROLL_VERDICT_NONE, "suspected count-mismatch 3");
+        story_close(&t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_group_that_is_not_ended_is_no_circle),
+        cmocka_unit_test(who_does_not_end_a_group_is_busy),
+        cmocka_unit_test(who_has_come_is_named_no_more),
+        cmocka_unit_test(who_has_come_behind_another_trouble_is_named_no_more),
+        cmocka_unit_test(what_comes_behind_a_withdrawn_circle_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
