@@ -56,6 +56,12 @@ cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **st
     return *stream ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
+cudaError_t hostcuda_enter_stream(cudaStream_t handle, struct hostcuda_stream **stream)
+{
+    cudaError_t error = hostcuda_enter_work();
+    return error ? error : hostcuda_stream_get(handle, stream);
+}
+
 /* Takes one stream that has a handle away from it; NULL when the device has none left. Returns owned. */
 static struct hostcuda_stream *take_one(struct hostcuda_device *on)
 {

@@ -393,6 +393,12 @@ struct hostcuda_op {
     } arg;
 };
 
+/* Operations in a row, which a stream takes together. */
+struct hostcuda_chain {
+    struct hostcuda_op *head, **tail; /* the last one's `next`, which is NULL */
+    uint64_t count;
+};
+
 struct hostcuda_stream {
     struct hostcuda_handle handle;
     int device;
@@ -443,6 +449,18 @@ void hostcuda_stream_put(struct hostcuda_stream *stream);
  */
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op);
 
+/*
+ * The same for a chain, all of it or nothing; one that is not empty. hostcuda_stream_ready makes beforehand what it
+ * takes: behind that, submitting fails only where the stream is being destroyed, or must follow new work of the legacy
+ * stream. The same errors.
+ */
+cudaError_t hostcuda_stream_ready(struct hostcuda_stream *stream);
+cudaError_t hostcuda_stream_submit_chain(struct hostcuda_stream *stream, struct hostcuda_chain *chain);
+
+/* Operations that close a mark, or wait until it is reached; each takes a reference of its own. NULL without memory. */
+struct hostcuda_op *hostcuda_op_close(struct hostcuda_mark *mark);
+struct hostcuda_op *hostcuda_op_wait(struct hostcuda_mark *mark);
+
 /* Enqueues work, or adds it to the capture of the stream. Takes what the work owns, also on failure.
  * cudaErrorMemoryAllocation, errors of capture. */
 cudaError_t hostcuda_stream_do(struct hostcuda_stream *stream, struct hostcuda_work *work);
@@ -482,9 +500,10 @@ void hostcuda_device_settle(int device, unsigned int at_most_ms);
 
 /*
  * Finds the stream that a handle means for the calling thread; the caller puts back the reference. Errors:
- * cudaErrorInvalidResourceHandle.
+ * cudaErrorInvalidResourceHandle. hostcuda_enter_stream does hostcuda_enter_work before, and has its errors as well.
  */
 cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **stream);
+cudaError_t hostcuda_enter_stream(cudaStream_t handle, struct hostcuda_stream **stream);
 
 /* Closes every stream that a program made on the device and, unless work is still running, frees its memory. Never
  * waits. */
