@@ -23,7 +23,7 @@ enum {
     FORM_H = 12,
     FORM_F = 4,
     FORM_S = 4, /* ffn of the shared expert */
-    FORM_BATCHES = 3,
+    FORM_BATCHES = 4,
     FORM_LAYERS = 3,
     FORM_CALLS = 160,
     FORM_OBLIGATIONS = 24,

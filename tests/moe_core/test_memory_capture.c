@@ -5,6 +5,8 @@
 
 #include "moe_core/include/moe/remedy.h"
 
+#include <semaphore.h>
+
 /* capture */
 
 static int64_t in_capture;
@@ -297,6 +299,43 @@ static void test_nothing_is_made_in_a_capture(void **state)
     free_budget(&b);
 }
 
+static void hold(void *gate)
+{
+    while (sem_wait(gate) != 0) {
+    }
+}
+
+/*
+ * The host runs ahead of the stream: a forward does not wait for what all ranks said in the one before it. Where it
+ * does, this does not end.
+ */
+static void test_a_forward_with_a_row_budget_does_not_wait_for_the_one_before(void **state)
+{
+    (void)state;
+    struct budget b;
+    const size_t rows = (size_t)T * H * sizeof(float);
+    float *y = malloc(rows);
+    sem_t gate;
+    make_budget(&b, 0);
+    assert_int_equal(forward(&b, 0), 0);
+    assert_int_equal(moe_device_sync(b.device), 0);
+    memcpy(y, b.m.y, rows);
+    memset(b.m.y, 0xff, rows);
+    assert_int_equal(sem_init(&gate, 0, 0), 0);
+    assert_int_equal(cudaLaunchHostFunc(moe_device_stream(b.device), hold, &gate), cudaSuccess);
+    assert_int_equal(forward(&b, 1), 0);
+    assert_int_equal(forward(&b, 2), 0);
+    assert_memory_equal(b.m.y, "\377\377\377\377", sizeof(float)); /* nothing has run */
+    assert_int_equal(sem_post(&gate), 0);
+    assert_int_equal(moe_device_sync(b.device), 0);
+    assert_memory_equal(y, b.m.y, rows);
+    assert_int_equal(backward(&b, 2), 0);
+    assert_int_equal(moe_device_sync(b.device), 0);
+    sem_destroy(&gate);
+    free(y);
+    free_budget(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_a_microbatch_in_flight_is_made_before_the_capture),
         cmocka_unit_test(test_dummy_rows_are_made_before_the_capture),
         cmocka_unit_test(test_nothing_is_made_in_a_capture),
+        cmocka_unit_test(test_a_forward_with_a_row_budget_does_not_wait_for_the_one_before),
     };
     setenv("HOSTCUDA_DEVICES", "16", 1); /* before the first call of the runtime */
     return cmocka_run_group_tests(tests, NULL, NULL);
