@@ -13,6 +13,7 @@
  * on.
  */
 #include "hostnccl/cuda/graph_memory.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

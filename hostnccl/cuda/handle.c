@@ -3,7 +3,8 @@
  * belongs to the device and stays, the other belongs to the thread and is closed when the thread ends. Every other
  * handle is looked up.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 static struct hostcuda_stream *per_thread_stream(int device)
 {

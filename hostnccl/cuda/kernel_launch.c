@@ -8,6 +8,7 @@
  * operation that does nothing. In a capture it is a node, so that the graph has its shape.
  */
 #include "hostnccl/cuda/kernel.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  * and the memory is the graph's (graph_memory.c). cudaFree is here, too, because what a graph has left may end by it.
  */
 #include "hostnccl/cuda/graph_memory.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 

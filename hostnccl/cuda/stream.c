@@ -10,7 +10,7 @@
  * operation is enqueued, under device.order: a mark in each stream that has something new, and a wait for it in the
  * other.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdlib.h>
 #include <time.h>

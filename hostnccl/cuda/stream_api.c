@@ -2,7 +2,7 @@
  * stream_api.c: the calls of the CUDA runtime that are about streams. Each finds the stream that the handle means,
  * acts, gives the stream back, and keeps an error as the thread's last one.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdlib.h>
 
