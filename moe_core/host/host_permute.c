@@ -37,11 +37,6 @@ static unsigned char *row_out(const struct rows *r, void *base, int64_t row)
     return (unsigned char *)base + (size_t)row * r->bytes;
 }
 
-static size_t probs_bytes(const struct moe_map_view *v, enum moe_prob_layout layout)
-{
-    return (size_t)v->tokens * (size_t)(layout == MOE_PROBS_BY_EXPERT ? v->experts : v->k) * sizeof(float);
-}
-
 /* One thread's own: a walk over the map, and room for the rows of two tokens. */
 struct desk {
     struct moe_host_walk walk;
@@ -178,11 +173,20 @@ struct terms {
     float *factor;
 };
 
+/* Makes all gradients of a token's probabilities zero, just before some are written: the line is in the cache then. */
+static void zero_probs(const struct moe_host_walk *walk, int64_t t, float *d_probs)
+{
+    memset(d_probs + t * walk->columns, 0, (size_t)walk->columns * sizeof(*d_probs));
+}
+
 static void collect_terms(const struct moe_map_scatter *a, const struct rows *r, struct moe_host_walk *walk, int64_t t,
                           struct terms *out)
 {
     const struct moe_host_stop *stop;
     int64_t stops = moe_host_walk_token(walk, t, &stop), n = 0;
+    if (a->d_probs != NULL) {
+        zero_probs(walk, t, a->d_probs);
+    }
     if (a->beta != 0.0f) {
         out->from[n] = row_in(r, a->to, t);
         out->factor[n++] = 1.0f;
@@ -236,14 +240,7 @@ int moe_host_map_scatter(const void *args)
     const struct moe_map_scatter *a = args;
     struct job job = {.args = a, .r = rows_of(a->type, a->width, a->view.tokens), .range = scatter_range};
     int rc = open_job(&job, &a->view, a->layout, a->probs, a->d_row_probs);
-    if (rc != 0) {
-        goto out;
-    }
-    if (a->d_probs != NULL) {
-        memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
-    }
-    rc = run_job(&job);
-out:
+    rc = rc ? rc : run_job(&job);
     close_job(&job);
     return rc;
 }
@@ -266,6 +263,7 @@ static void scatter_backward_range(const struct job *job, struct desk *desk, int
     for (int64_t t = first; t < end; t++) {
         const struct moe_host_stop *stop;
         int64_t n = moe_host_walk_token(&desk->walk, t, &stop);
+        zero_probs(&desk->walk, t, a->d_probs);
         for (int64_t i = 0; i < n; i++) {
             const void *next = row_behind(job, desk, a->from, t, stop, n, i);
             const int64_t cell = moe_host_cell(&desk->walk, t, &stop[i]);
@@ -284,7 +282,6 @@ int moe_host_map_scatter_backward(const void *args)
         goto out;
     }
     zero_padding(&job.map, &job.r, a->d_from, NULL);
-    memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     rc = run_job(&job);
 out:
     close_job(&job);
