@@ -138,11 +138,14 @@ int moe_dispatcher_make(moe_dispatcher_t *d)
 
 int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
 {
-    int rc = moe_dispatcher_open(device, config, out);
-    rc = rc ? rc : moe_dispatcher_make(*out);
+    moe_dispatcher_t *d = NULL;
+    *out = NULL;
+    int rc = moe_dispatcher_open(device, config, &d);
+    rc = rc ? rc : moe_dispatcher_make(d);
     if (rc != 0) {
-        moe_dispatcher_destroy(out);
+        moe_dispatcher_destroy(&d);
     }
+    *out = d;
     return rc;
 }
 

@@ -60,7 +60,7 @@ struct form_case {
 };
 
 struct form_call {
-    char op;   /* 'R' AllReduce, 'G' AllGather, 'S' ReduceScatter, 'A' a group */
+    char op;   /* 'R' AllReduce, 'N' one that agrees on a layer, 'G' AllGather, 'S' ReduceScatter, 'A' a group */
     char kind; /* 'f' float32, 'h' 16 bits, 'i' int64, 'm' int32, 'b' bytes */
     bool on_tp;
     size_t count;
