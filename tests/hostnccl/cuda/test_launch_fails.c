@@ -80,7 +80,7 @@ static void destroy(struct branches *b)
 /* The n-th request of a launch is refused. False: it makes no more than n. */
 static bool fails(struct branches *b, int64_t n, bool once, size_t before)
 {
-    refuse_begin("cudaGraphLaunch", n, once);
+    refuse_begin(n, once);
     cudaError_t error = cudaGraphLaunch(b->exec, stream);
     bool was_refused = refusing.asked > n;
     refuse_end();
@@ -145,7 +145,7 @@ static void test_a_launch_that_fails_leaves_the_one_before_alone(void **state)
     gate_close(&gate, stream);
     assert_success(cudaGraphLaunch(b.exec, stream));
     for (int64_t n = 0; n < 12; n++) {
-        refuse_begin("cudaGraphLaunch", n, false);
+        refuse_begin(n, false);
         assert_cuda(cudaErrorMemoryAllocation, cudaGraphLaunch(b.exec, stream));
         refuse_end();
         cudaGetLastError();
@@ -167,5 +167,6 @@ int main(void)
         cmocka_unit_test_teardown(test_a_launch_that_finds_no_memory_has_not_begun, nothing_left),
         cmocka_unit_test_teardown(test_a_launch_that_fails_leaves_the_one_before_alone, nothing_left),
     };
+    refuse_in("cudaGraphLaunch");
     return cmocka_run_group_tests(tests, make_streams, NULL);
 }
