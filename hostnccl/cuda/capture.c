@@ -165,10 +165,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cud
 {
     struct hostcuda_stream *stream;
     struct hostcuda_graph *graph = NULL;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (error) {
         return hostcuda_leave(error);
     }
@@ -198,10 +195,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t handle, c
                                                           size_t count, enum cudaStreamCaptureMode mode)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (error) {
         return hostcuda_leave(error);
     }
@@ -294,10 +288,7 @@ static cudaError_t end_capture(struct hostcuda_stream *stream, cudaGraph_t *out)
 HOSTCUDA_EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = graph ? hostcuda_enter_work() : cudaErrorInvalidValue;
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = graph ? hostcuda_enter_stream(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         *graph = NULL;
         pthread_mutex_lock(&hostcuda_graph_lock);

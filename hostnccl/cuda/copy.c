@@ -6,7 +6,8 @@
  * Each side must lie inside one known allocation where the direction calls it device memory, and must not be device
  * memory where the direction calls it host memory: a GPU would not reach it either.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

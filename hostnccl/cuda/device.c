@@ -2,7 +2,7 @@
  * device.c: devices: how many, which one a thread uses, and the calls between them. A device is only a number with a
  * memory limit and a list of streams; peers reach each other always, but the calls keep the books that CUDA keeps.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * an earlier record keeps waiting for the earlier mark, and destroying an event never has to wait.
  */
 #include "hostnccl/cuda/graph.h"
-#include "hostnccl/cuda/hostcuda.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
  * finds them: /proc/PID/fd/N of the owner, as for memory (ipc.c), and is good as long as the owner lives. A place whose
  * handle was given out is never used again. An event whose last record is of a process that has died is not reached.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -6,6 +6,7 @@
  * that it pairs nodes in much the same way. A search for any matching of two graphs was rejected.
  */
 #include "hostnccl/cuda/graph_node.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #ifndef ROLL_HOSTNCCL_CUDA_GRAPH_H
 #define ROLL_HOSTNCCL_CUDA_GRAPH_H
 
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 /* A growing list of borrowed nodes. */
 struct hostcuda_nodes {

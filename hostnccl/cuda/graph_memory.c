@@ -13,6 +13,7 @@
  * on.
  */
 #include "hostnccl/cuda/graph_memory.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,29 +227,56 @@ static bool may_launch(const struct hostcuda_body *body, bool frees_what_is_left
     return true;
 }
 
-cudaError_t hostcuda_graph_memory_launch(const struct hostcuda_body *body, bool frees_what_is_left)
+/* Ends the lives that a launch began; what it would have freed is as it was before. With the lock. */
+static void take_back(const struct hostcuda_body *body, const bool *begins)
 {
-    size_t begun = 0;
-    pthread_mutex_lock(&lock);
-    cudaError_t error = may_launch(body, frees_what_is_left) ? cudaSuccess : cudaErrorInvalidValue;
-    for (; begun < body->count && !error; begun++) {
-        const struct hostcuda_work *work = &body->steps[begun].node->work;
-        if (work->type == cudaGraphNodeTypeMemAlloc && !work->arg.memory->is_left) {
-            error = begin_life(work->arg.memory) ? cudaSuccess : cudaErrorMemoryAllocation;
-        }
-    }
     for (size_t i = 0; i < body->count; i++) {
         const struct hostcuda_work *work = &body->steps[i].node->work;
-        struct hostcuda_graph_memory *memory = is_of_memory(work) ? work->arg.memory : NULL;
-        if (error && i + 1 < begun && work->type == cudaGraphNodeTypeMemAlloc && !memory->is_left) {
-            end_life(memory);
-            memory->refs--; /* the node has one still */
-        } else if (!error && memory) {
-            memory->is_left = !has_step(body, cudaGraphNodeTypeMemFree, memory);
+        if (begins[i]) {
+            end_life(work->arg.memory);
+            work->arg.memory->refs--; /* the node has one still */
         }
+    }
+}
+
+cudaError_t hostcuda_graph_memory_launch(const struct hostcuda_body *body, bool frees_what_is_left, bool *begins)
+{
+    pthread_mutex_lock(&lock);
+    cudaError_t error = may_launch(body, frees_what_is_left) ? cudaSuccess : cudaErrorInvalidValue;
+    for (size_t i = 0; i < body->count && !error; i++) {
+        const struct hostcuda_work *work = &body->steps[i].node->work;
+        if (work->type == cudaGraphNodeTypeMemAlloc && !work->arg.memory->is_left) {
+            begins[i] = begin_life(work->arg.memory);
+            error = begins[i] ? cudaSuccess : cudaErrorMemoryAllocation;
+        }
+    }
+    for (size_t i = 0; i < body->count && !error; i++) {
+        const struct hostcuda_work *work = &body->steps[i].node->work;
+        if (is_of_memory(work)) {
+            work->arg.memory->is_left = !has_step(body, cudaGraphNodeTypeMemFree, work->arg.memory);
+        }
+    }
+    if (error) {
+        take_back(body, begins);
     }
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+void hostcuda_graph_memory_unlaunch(const struct hostcuda_body *body, const bool *begins)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < body->count; i++) { /* what the launch found was left, unless it began a life */
+        const struct hostcuda_work *work = &body->steps[i].node->work;
+        if (work->type == cudaGraphNodeTypeMemAlloc) {
+            work->arg.memory->is_left = !begins[i];
+        } else if (work->type == cudaGraphNodeTypeMemFree &&
+                   !has_step(body, cudaGraphNodeTypeMemAlloc, work->arg.memory)) {
+            work->arg.memory->is_left = true;
+        }
+    }
+    take_back(body, begins);
+    pthread_mutex_unlock(&lock);
 }
 
 cudaError_t hostcuda_graph_memory_leave(struct hostcuda_graph_memory *memory)

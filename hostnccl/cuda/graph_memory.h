@@ -36,9 +36,11 @@ void hostcuda_graph_memory_placed(const struct hostcuda_graph *graph, const stru
 /*
  * A launch begins: the bytes of what it allocates count from here on. cudaErrorInvalidValue where an earlier launch has
  * left an allocation and the graph does not free that itself, or where it frees what nobody has left;
- * cudaErrorMemoryAllocation where the device has no room.
+ * cudaErrorMemoryAllocation where the device has no room. begins[] says of each step whether it begins a life.
  */
-cudaError_t hostcuda_graph_memory_launch(const struct hostcuda_body *body, bool frees_what_is_left);
+cudaError_t hostcuda_graph_memory_launch(const struct hostcuda_body *body, bool frees_what_is_left, bool *begins);
+/* Undoes it, where no step of the launch was queued. */
+void hostcuda_graph_memory_unlaunch(const struct hostcuda_body *body, const bool *begins);
 
 /*
  * The program frees what a launch has left, outside of graphs: `leave` when it calls, cudaErrorInvalidValue where

@@ -3,7 +3,8 @@
  * belongs to the device and stays, the other belongs to the thread and is closed when the thread ends. Every other
  * handle is looked up.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 static struct hostcuda_stream *per_thread_stream(int device)
 {
@@ -54,6 +55,12 @@ cudaError_t hostcuda_stream_get(cudaStream_t handle, struct hostcuda_stream **st
     }
     *stream = (struct hostcuda_stream *)hostcuda_handle_get(HOSTCUDA_STREAM, handle);
     return *stream ? cudaSuccess : cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t hostcuda_enter_stream(cudaStream_t handle, struct hostcuda_stream **stream)
+{
+    cudaError_t error = hostcuda_enter_work();
+    return error ? error : hostcuda_stream_get(handle, stream);
 }
 
 /* Takes one stream that has a handle away from it; NULL when the device has none left. Returns owned. */

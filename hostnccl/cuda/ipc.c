@@ -5,7 +5,8 @@
  * memory, which is also how long the vendor's handles are good. A file for each allocation from the start was
  * rejected: it would cost a descriptor each, and few allocations are ever shared.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define ROLL_HOSTNCCL_CUDA_KERNEL_H
 
 #include "hostnccl/cuda/code.h"
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/work.h"
 
 enum { HOSTCUDA_PARAMETERS_MAX = 16 };
 

@@ -8,6 +8,7 @@
  * operation that does nothing. In a capture it is a node, so that the graph has its shape.
  */
 #include "hostnccl/cuda/kernel.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,10 +122,7 @@ cudaError_t hostcuda_kernel_launch(struct hostcuda_function *function, const str
     struct hostcuda_stream *stream;
     struct hostcuda_work work;
     bool is_skipped = false;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (error) {
         return error;
     }

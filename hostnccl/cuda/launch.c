@@ -5,6 +5,10 @@
  * step that hangs holds back exactly the steps that depend on it. A launch waits for the previous launch of the same
  * executable graph.
  *
+ * All operations of a launch are made before the first is queued, and each stream takes its own in one go: a launch
+ * that fails for want of memory has not begun, so there are no steps of it that run, no memory of it that counts, and
+ * no events that stand for it.
+ *
  * An interpreter on the worker of the launch stream was rejected: it would run branches one after the other, and two
  * ranks whose branches come in different orders would hang where a GPU does not.
  */
@@ -21,6 +25,7 @@ struct hostcuda_launch {
         struct hostcuda_mark *event; /* of a step that records or awaits an event */
         void *instance;              /* of prepared work */
     } * places;                      /* one for each step */
+    bool *begins;                    /* likewise: it begins a life of its memory */
 };
 
 static void launch_put(struct hostcuda_launch *launch)
@@ -33,6 +38,7 @@ static void launch_put(struct hostcuda_launch *launch)
         hostcuda_mark_put(launch->places[i].event);
     }
     free(launch->places);
+    free(launch->begins);
     hostcuda_body_put(launch->body);
     free(launch);
 }
@@ -54,7 +60,7 @@ static void run_step(struct hostcuda_op *op)
     launch_put(launch);
 }
 
-/* Does everything that can fail for want of memory, before the first step is queued. */
+/* A launch, with the marks of its steps. NULL without memory. */
 static struct hostcuda_launch *launch_new(struct hostcuda_body *body)
 {
     struct hostcuda_launch *launch = calloc(1, sizeof(*launch));
@@ -65,7 +71,8 @@ static struct hostcuda_launch *launch_new(struct hostcuda_body *body)
     launch->body = body;
     atomic_fetch_add_explicit(&body->refs, 1, memory_order_relaxed);
     launch->places = calloc(body->count + 1, sizeof(*launch->places));
-    bool is_done = launch->places != NULL;
+    launch->begins = calloc(body->count + 1, sizeof(*launch->begins));
+    bool is_done = launch->places && launch->begins;
     for (size_t i = 0; is_done && i < body->count; i++) {
         struct hostcuda_place *place = &launch->places[i];
         if (body->steps[i].is_watched) {
@@ -108,6 +115,16 @@ static void announce(struct hostcuda_launch *launch)
     }
 }
 
+/* No step will run: who waits for an event of the launch does not wait for ever. */
+static void withdraw(struct hostcuda_launch *launch)
+{
+    for (size_t i = 0; i < launch->body->count; i++) {
+        if (launch->body->steps[i].node->work.type == cudaGraphNodeTypeEventRecord) {
+            hostcuda_mark_close(launch->places[i].event);
+        }
+    }
+}
+
 /* Streams for the lanes beside the launch's own, on its device. */
 static cudaError_t make_lanes(struct hostcuda_exec *exec, size_t count, int device)
 {
@@ -135,73 +152,158 @@ static cudaError_t make_lanes(struct hostcuda_exec *exec, size_t count, int devi
     return cudaSuccess;
 }
 
-/* Makes a mark behind everything that the stream holds; returns owned, NULL without memory. */
-static struct hostcuda_mark *mark_of(struct hostcuda_stream *stream)
+/* Takes an operation; NULL: there was no memory for it. */
+static cudaError_t add(struct hostcuda_chain *chain, struct hostcuda_op *op)
 {
-    struct hostcuda_mark *mark = hostcuda_mark_new();
-    if (mark && hostcuda_stream_record(stream, mark)) {
-        hostcuda_mark_put(mark);
-        mark = NULL;
+    if (!op) {
+        return cudaErrorMemoryAllocation;
     }
-    return mark;
+    *chain->tail = op;
+    chain->tail = &op->next;
+    chain->count++;
+    return cudaSuccess;
 }
 
-static cudaError_t follow_stream(struct hostcuda_stream *stream, struct hostcuda_stream *other)
+static void drop(struct hostcuda_chain *chain)
 {
-    struct hostcuda_mark *mark = mark_of(other);
-    cudaError_t error = mark ? hostcuda_stream_follow(stream, mark) : cudaErrorMemoryAllocation;
-    hostcuda_mark_put(mark);
-    return error;
+    for (struct hostcuda_op *op = chain->head, *next; op; op = next) {
+        next = op->next;
+        if (op->run == run_step) {
+            launch_put(op->arg.step.launch);
+        } else {
+            hostcuda_mark_put(op->arg.mark);
+        }
+        free(op);
+    }
 }
 
-static cudaError_t queue_step(struct hostcuda_launch *launch, size_t index, struct hostcuda_stream *stream)
+static struct hostcuda_op *step_op(struct hostcuda_launch *launch, size_t index)
+{
+    struct hostcuda_op *op = calloc(1, sizeof(*op));
+    if (op) {
+        op->run = run_step;
+        op->arg.step.launch = launch;
+        op->arg.step.index = index;
+        atomic_fetch_add_explicit(&launch->refs, 1, memory_order_relaxed);
+    }
+    return op;
+}
+
+static cudaError_t add_step(struct hostcuda_launch *launch, size_t index, struct hostcuda_chain *chain)
 {
     const struct hostcuda_step *step = &launch->body->steps[index];
     cudaError_t error = cudaSuccess;
     for (size_t k = 0; k < step->before_count && !error; k++) {
         if (launch->body->steps[step->before[k]].lane != step->lane) {
-            error = hostcuda_stream_follow(stream, launch->places[step->before[k]].watch);
+            error = add(chain, hostcuda_op_wait(launch->places[step->before[k]].watch));
         }
     }
-    struct hostcuda_op *op = error ? NULL : calloc(1, sizeof(*op));
-    if (!op) {
-        return error ? error : cudaErrorMemoryAllocation;
+    if (!error) {
+        error = add(chain, step_op(launch, index));
     }
-    op->run = run_step;
-    op->arg.step.launch = launch;
-    op->arg.step.index = index;
-    atomic_fetch_add_explicit(&launch->refs, 1, memory_order_relaxed);
-    error = hostcuda_stream_submit(stream, op);
-    if (error) {
-        launch_put(launch);
-        free(op);
-    } else if (step->is_watched) {
-        error = hostcuda_stream_record(stream, launch->places[index].watch);
+    return error || !step->is_watched ? error : add(chain, hostcuda_op_close(launch->places[index].watch));
+}
+
+/* Lets the other lanes begin behind what the first one holds. */
+static cudaError_t fork_lanes(struct hostcuda_chain *lanes, size_t count)
+{
+    struct hostcuda_mark *mark = hostcuda_mark_new();
+    cudaError_t error = mark ? add(&lanes[0], hostcuda_op_close(mark)) : cudaErrorMemoryAllocation;
+    for (size_t i = 1; i < count && !error; i++) {
+        error = add(&lanes[i], hostcuda_op_wait(mark));
+    }
+    hostcuda_mark_put(mark);
+    return error;
+}
+
+/* Lets the first lane end behind the others. */
+static cudaError_t join_lanes(struct hostcuda_chain *lanes, size_t count)
+{
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 1; i < count && !error; i++) {
+        struct hostcuda_mark *mark = hostcuda_mark_new();
+        error = mark ? add(&lanes[i], hostcuda_op_close(mark)) : cudaErrorMemoryAllocation;
+        if (!error) {
+            error = add(&lanes[0], hostcuda_op_wait(mark));
+        }
+        hostcuda_mark_put(mark);
     }
     return error;
 }
 
-static cudaError_t queue(struct hostcuda_exec *exec, struct hostcuda_launch *launch, struct hostcuda_stream *stream)
+/* Makes all operations of the launch; `last` is reached at its end. */
+static cudaError_t lay_out(const struct hostcuda_exec *exec, struct hostcuda_launch *launch,
+                           struct hostcuda_chain *lanes, size_t count, struct hostcuda_mark *last)
 {
     const struct hostcuda_body *body = launch->body;
-    size_t others = body->lanes ? body->lanes - 1 : 0;
-    cudaError_t error = exec->last ? hostcuda_stream_follow(stream, exec->last) : cudaSuccess;
-    for (size_t i = 0; i < others && !error; i++) {
-        error = follow_stream(exec->lanes[i], stream);
+    cudaError_t error = cudaSuccess;
+    if (exec->last && !hostcuda_mark_reached(exec->last)) {
+        error = add(&lanes[0], hostcuda_op_wait(exec->last));
     }
-    if (!error) {
-        announce(launch);
+    if (!error && count > 1) {
+        error = fork_lanes(lanes, count);
     }
     for (size_t i = 0; i < body->count && !error; i++) {
-        size_t lane = body->steps[i].lane;
-        error = queue_step(launch, i, lane ? exec->lanes[lane - 1] : stream);
+        error = add_step(launch, i, &lanes[body->steps[i].lane]);
     }
-    for (size_t i = 0; i < others && !error; i++) {
-        error = follow_stream(stream, exec->lanes[i]);
+    if (!error) {
+        error = join_lanes(lanes, count);
     }
-    struct hostcuda_mark *last = error ? NULL : mark_of(stream);
-    if (!last) {
-        return error ? error : cudaErrorMemoryAllocation;
+    return error ? error : add(&lanes[0], hostcuda_op_close(last));
+}
+
+/* Queues all lanes, or nothing. Takes the operations. */
+static cudaError_t submit(struct hostcuda_exec *exec, struct hostcuda_launch *launch, struct hostcuda_stream *stream,
+                          struct hostcuda_chain *lanes, size_t count)
+{
+    cudaError_t error = hostcuda_stream_ready(stream);
+    for (size_t i = 1; i < count && !error; i++) {
+        error = hostcuda_stream_ready(exec->lanes[i - 1]);
+    }
+    if (!error) {
+        error = hostcuda_graph_memory_launch(launch->body, exec->flags & cudaGraphInstantiateFlagAutoFreeOnLaunch,
+                                             launch->begins);
+    }
+    if (error) {
+        return error;
+    }
+    announce(launch);
+    error = hostcuda_stream_submit_chain(stream, &lanes[0]);
+    if (error) {
+        withdraw(launch);
+        hostcuda_graph_memory_unlaunch(launch->body, launch->begins);
+        return error;
+    }
+    lanes[0] = (struct hostcuda_chain){.head = NULL};
+    for (size_t i = 1; i < count; i++) { /* they are of this graph alone, and their workers run */
+        (void)hostcuda_stream_submit_chain(exec->lanes[i - 1], &lanes[i]);
+        lanes[i] = (struct hostcuda_chain){.head = NULL};
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t queue(struct hostcuda_exec *exec, struct hostcuda_launch *launch, struct hostcuda_stream *stream)
+{
+    size_t count = launch->body->lanes ? launch->body->lanes : 1;
+    struct hostcuda_chain *lanes = calloc(count, sizeof(*lanes));
+    struct hostcuda_mark *last = hostcuda_mark_new();
+    cudaError_t error = lanes && last ? cudaSuccess : cudaErrorMemoryAllocation;
+    for (size_t i = 0; lanes && i < count; i++) {
+        lanes[i].tail = &lanes[i].head;
+    }
+    if (!error) {
+        error = lay_out(exec, launch, lanes, count, last);
+    }
+    if (!error) {
+        error = submit(exec, launch, stream, lanes, count);
+    }
+    for (size_t i = 0; lanes && i < count; i++) {
+        drop(&lanes[i]);
+    }
+    free(lanes);
+    if (error) {
+        hostcuda_mark_put(last);
+        return error;
     }
     hostcuda_mark_put(exec->last);
     exec->last = last;
@@ -215,9 +317,6 @@ cudaError_t hostcuda_exec_launch(struct hostcuda_exec *exec, struct hostcuda_str
     cudaError_t error = launch ? cudaSuccess : cudaErrorMemoryAllocation;
     if (!error && exec->body->lanes > 1) {
         error = make_lanes(exec, exec->body->lanes - 1, stream->device);
-    }
-    if (!error) {
-        error = hostcuda_graph_memory_launch(exec->body, exec->flags & cudaGraphInstantiateFlagAutoFreeOnLaunch);
     }
     if (!error) {
         error = queue(exec, launch, stream);

@@ -2,7 +2,7 @@
  * mark.c: marks: points that streams pass. The word that counts the open places is the futex word itself, so a question
  * costs one load and a wait one system call. A condition variable per event would cost two locks for each of the two.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/work.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -7,7 +7,8 @@
  * The table is libc's search tree over disjoint intervals: a comparison that calls overlapping intervals equal makes a
  * look-up by any address inside one an ordinary search.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <search.h>
 #include <stdio.h>

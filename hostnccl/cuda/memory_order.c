@@ -4,6 +4,7 @@
  * and the memory is the graph's (graph_memory.c). cudaFree is here, too, because what a graph has left may end by it.
  */
 #include "hostnccl/cuda/graph_memory.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 
@@ -46,10 +47,7 @@ static cudaError_t capture_allocation(void **out, size_t bytes, cudaMemPool_t ha
 static cudaError_t allocate_in_order(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t handle)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (error) {
         return hostcuda_leave(error);
     }
@@ -132,10 +130,7 @@ static cudaError_t capture_free(void *memory, struct hostcuda_stream *stream)
 HOSTCUDA_EXPORT cudaError_t cudaFreeAsync(void *memory, cudaStream_t handle)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (!error) {
         error = hostcuda_stream_is_captured(stream) ? capture_free(memory, stream) : submit_free(memory, stream);
         hostcuda_stream_put(stream);

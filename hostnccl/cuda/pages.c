@@ -7,7 +7,7 @@
  * out the pages of its source that were never written. /proc/self/pagemap says which pages those are. mincore was
  * rejected: a page in swap may look to it like a page that was never written.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * pool.c: memory pools. Addresses cost nothing here (pages.c), so a pool keeps no memory back: it is a device, some
  * attributes, and the count of what was allocated from it. What is reserved is what is used.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

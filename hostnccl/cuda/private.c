@@ -15,10 +15,7 @@ static void never_run(void *data)
 static cudaError_t enqueue(cudaStream_t handle, struct hostcuda_work *work)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = hostcuda_enter_work();
-    if (!error) {
-        error = hostcuda_stream_get(handle, &stream);
-    }
+    cudaError_t error = hostcuda_enter_stream(handle, &stream);
     if (error) {
         hostcuda_work_drop(work);
         return hostcuda_leave(error);

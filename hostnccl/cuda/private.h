@@ -6,8 +6,8 @@
 #ifndef ROLL_HOSTNCCL_CUDA_PRIVATE_H
 #define ROLL_HOSTNCCL_CUDA_PRIVATE_H
 
-#include "hostnccl/cuda/hostcuda.h"
 #include "hostnccl/cuda/kernel.h"
+#include "hostnccl/cuda/memory.h"
 
 /* The name of the table: 16 bytes. Changed with the table. */
 #define HOSTCUDA_PRIVATE_ID "hostcuda table 9"
@@ -146,7 +146,7 @@ struct hostcuda_private {
     bool (*fault_set)(cudaError_t error);
     cudaError_t (*fault)(void);
 
-    /* See hostcuda.h and kernel.h. */
+    /* See memory.h, hostcuda.h and kernel.h. */
     bool (*range_find)(const void *address, size_t bytes, struct hostcuda_range *range);
     __typeof__(&hostcuda_pieces_of) pieces_of;
     cudaError_t (*unsupported)(const char *call, const char *why);
@@ -163,7 +163,7 @@ struct hostcuda_private {
     cudaError_t (*add_node)(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *before,
                             const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params);
 
-    /* See hostcuda.h. */
+    /* See memory.h. */
     struct {
         __typeof__(&hostcuda_virtual_reserve) reserve;
         __typeof__(&hostcuda_virtual_free) free;

@@ -3,7 +3,7 @@
  * memory, warps) the number is that of an H100; where the truth matters (memory, unified addressing) it is the truth.
  * One struct is filled; the attribute call reads the same struct through a table, so the two cannot disagree.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

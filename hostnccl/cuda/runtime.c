@@ -8,9 +8,10 @@
  * with work pending, in whatever order its destructors run. A destructor that joins the workers was rejected: it would
  * hang at exit exactly in the jobs that this library exists to reproduce.
  */
-#include "hostnccl/cuda/hostcuda.h"
 #include "hostnccl/cuda/kernel.h"
+#include "hostnccl/cuda/memory.h"
 #include "hostnccl/cuda/private.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
  * counter per device, which a killed process would leave too high; numbers of processes, because another process may
  * get them. Two processes that ask for the last bytes at one time may both get them: memory here is only reserved.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <fcntl.h>
 #include <stdio.h>

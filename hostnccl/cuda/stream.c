@@ -10,7 +10,7 @@
  * operation is enqueued, under device.order: a mark in each stream that has something new, and a wait for it in the
  * other.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -167,21 +167,29 @@ static cudaError_t start_worker(struct hostcuda_stream *stream)
     return rc ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-/* With stream->lock held. */
+/* With stream->lock held, as the two below. */
+static cudaError_t need_worker(struct hostcuda_stream *stream)
+{
+    return stream->has_worker ? cudaSuccess : stream->closing ? cudaErrorInvalidResourceHandle : start_worker(stream);
+}
+
+static cudaError_t push_chain(struct hostcuda_stream *stream, const struct hostcuda_chain *chain)
+{
+    cudaError_t error = need_worker(stream);
+    if (!error && chain->count) {
+        *stream->tail = chain->head;
+        stream->tail = chain->tail;
+        stream->pushed += chain->count;
+        pthread_cond_signal(&stream->work);
+    }
+    return error;
+}
+
 static cudaError_t push(struct hostcuda_stream *stream, struct hostcuda_op *op)
 {
-    if (!stream->has_worker) {
-        cudaError_t error = stream->closing ? cudaErrorInvalidResourceHandle : start_worker(stream);
-        if (error) {
-            return error;
-        }
-    }
+    const struct hostcuda_chain one = {.head = op, .tail = &op->next, .count = 1};
     op->next = NULL;
-    *stream->tail = op;
-    stream->tail = &op->next;
-    stream->pushed++;
-    pthread_cond_signal(&stream->work);
-    return cudaSuccess;
+    return push_chain(stream, &one);
 }
 
 /* Makes the operation of a mark; the operation takes a reference. */
@@ -193,6 +201,16 @@ static struct hostcuda_op *mark_op(void (*run)(struct hostcuda_op *), struct hos
         op->arg.mark = hostcuda_mark_ref(mark);
     }
     return op;
+}
+
+struct hostcuda_op *hostcuda_op_close(struct hostcuda_mark *mark)
+{
+    return mark_op(run_mark, mark);
+}
+
+struct hostcuda_op *hostcuda_op_wait(struct hostcuda_mark *mark)
+{
+    return mark_op(run_wait, mark);
 }
 
 static cudaError_t push_mark(struct hostcuda_stream *stream, void (*run)(struct hostcuda_op *),
@@ -321,6 +339,27 @@ static cudaError_t append_mark(struct hostcuda_stream *stream, void *mark)
 cudaError_t hostcuda_stream_submit(struct hostcuda_stream *stream, struct hostcuda_op *op)
 {
     return in_order(stream, append_op, op);
+}
+
+static cudaError_t append_chain(struct hostcuda_stream *stream, void *chain)
+{
+    return push_chain(stream, chain);
+}
+
+static cudaError_t append_nothing(struct hostcuda_stream *stream, void *unused)
+{
+    (void)unused;
+    return need_worker(stream);
+}
+
+cudaError_t hostcuda_stream_ready(struct hostcuda_stream *stream)
+{
+    return in_order(stream, append_nothing, NULL);
+}
+
+cudaError_t hostcuda_stream_submit_chain(struct hostcuda_stream *stream, struct hostcuda_chain *chain)
+{
+    return in_order(stream, append_chain, chain);
 }
 
 static void run_work(struct hostcuda_op *op)

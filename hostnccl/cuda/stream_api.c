@@ -2,7 +2,7 @@
  * stream_api.c: the calls of the CUDA runtime that are about streams. Each finds the stream that the handle means,
  * acts, gives the stream back, and keeps an error as the thread's last one.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <stdlib.h>
 
@@ -58,17 +58,17 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return hostcuda_leave(error);
 }
 
-/* Enters, and finds the stream; on success the caller puts it back. */
-static cudaError_t enter_with(cudaStream_t handle, bool for_work, struct hostcuda_stream **stream)
+/* Enters for calls that look at a stream and change nothing; on success the caller puts it back. */
+static cudaError_t enter_to_look(cudaStream_t handle, struct hostcuda_stream **stream)
 {
-    cudaError_t error = for_work ? hostcuda_enter_work() : hostcuda_enter();
+    cudaError_t error = hostcuda_enter();
     return error ? error : hostcuda_stream_get(handle, stream);
 }
 
 /* Enters for calls that ask how far a stream is, which a capture cannot answer. */
 static cudaError_t enter_to_ask(cudaStream_t handle, struct hostcuda_stream **stream)
 {
-    cudaError_t error = enter_with(handle, true, stream);
+    cudaError_t error = hostcuda_enter_stream(handle, stream);
     if (error) {
         return error;
     }
@@ -107,7 +107,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle)
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned int *flags)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = flags ? enter_with(handle, false, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = flags ? enter_to_look(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         *flags = stream->flags;
         hostcuda_stream_put(stream);
@@ -118,7 +118,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned int
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = priority ? enter_with(handle, false, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = priority ? enter_to_look(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         *priority = stream->priority;
         hostcuda_stream_put(stream);
@@ -129,7 +129,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *prio
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = id ? enter_with(handle, false, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = id ? enter_to_look(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         *id = stream->id;
         hostcuda_stream_put(stream);
@@ -143,7 +143,7 @@ cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device);
 HOSTCUDA_EXPORT cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = device ? enter_with(handle, false, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = device ? enter_to_look(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         *device = stream->device;
         hostcuda_stream_put(stream);
@@ -154,7 +154,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device
 HOSTCUDA_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t fn, void *data)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = fn ? enter_with(handle, true, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = fn ? hostcuda_enter_stream(handle, &stream) : cudaErrorInvalidValue;
     if (!error) {
         struct hostcuda_work work = {.type = cudaGraphNodeTypeHost, .arg.host = {.fn = fn, .data = data}};
         error = hostcuda_stream_do(stream, &work);
@@ -173,7 +173,7 @@ HOSTCUDA_EXPORT cudaError_t cudaStreamAddCallback(cudaStream_t handle, cudaStrea
                                                   unsigned int flags)
 {
     struct hostcuda_stream *stream;
-    cudaError_t error = fn && !flags ? enter_with(handle, true, &stream) : cudaErrorInvalidValue;
+    cudaError_t error = fn && !flags ? hostcuda_enter_stream(handle, &stream) : cudaErrorInvalidValue;
     if (error) {
         return hostcuda_leave(error);
     }

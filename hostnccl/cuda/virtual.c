@@ -13,7 +13,8 @@
  * memory by 2 MiB has ten thousands of mappings, and adds at the end. A tree was rejected: most calls want the
  * neighbours too, and moving 40,000 entries costs less than what the kernel does for the mapping.
  */
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
+#include "hostnccl/cuda/stream.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  * that the work reads and writes: as with the vendor's graphs, a captured copy reads its source when the graph runs.
  */
 #include "hostnccl/cuda/graph.h"
-#include "hostnccl/cuda/hostcuda.h"
+#include "hostnccl/cuda/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

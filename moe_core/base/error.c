@@ -43,7 +43,10 @@ __attribute__((format(printf, 4, 0))) static int keep(int code, const char *plac
     char detail[160];
     vsnprintf(detail, sizeof(detail), format, args);
     snprintf(last.message, sizeof(last.message), "%s%s: %s", place, moe_error_text(code), detail);
+    last.code = code;
+    last.detail = (uint16_t)(strlen(place) + strlen(moe_error_text(code)) + strlen(": "));
     last.has_layer = has_layer;
+    last.told = false;
     return code;
 }
 
@@ -97,7 +100,14 @@ int moe_fail_at(int code, int32_t rank, uint32_t layer)
         memcpy(message, last.message, sizeof(message));
         snprintf(last.message, sizeof(last.message), "%s%.*s", place, (int)(sizeof(last.message) - sizeof(place)),
                  message);
+        last.detail = (uint16_t)(last.detail + strlen(place));
         last.has_layer = true;
     }
+    return code;
+}
+
+int moe_told(int code)
+{
+    last.told = true;
     return code;
 }

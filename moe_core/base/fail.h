@@ -36,10 +36,16 @@ int moe_fail_at(int code, int32_t rank, uint32_t layer);
  */
 struct moe_failure {
     char message[MOE_MESSAGE];
-    bool has_layer; /* the message names the layer, or the layers, in which the failure was found */
+    int code;        /* the one that the message is about: not every failure leaves a message */
+    uint16_t detail; /* where the detail begins in the message: behind place and text of the code */
+    bool has_layer;  /* the message names the layer, or the layers, in which the failure was found */
+    bool told;       /* the failure is another rank's, of which this one was told (moe_told) */
 };
 void moe_failure_keep(struct moe_failure *out);
 void moe_failure_restore(const struct moe_failure *kept);
+
+/* Notes that the last failure of this thread is another rank's; returns code. */
+int moe_told(int code);
 
 #pragma GCC visibility pop
 

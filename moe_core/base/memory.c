@@ -44,8 +44,9 @@ struct moe_memory {
     struct fixed *fixed[BUCKETS];
     struct pool pool;
     struct moe_memory_figures figures;
-    size_t mark;      /* the most bytes in use since the pool last became one segment */
-    bool one, poison; /* one: the pool was made one segment before */
+    size_t mark;                 /* the most bytes in use since the pool last became one segment */
+    bool one, poison;            /* one: the pool was made one segment before */
+    int64_t *words, *host_words; /* of moe_memory_words */
 };
 
 /* the allocator */
@@ -107,15 +108,33 @@ static size_t shrink(moe_device_t *device)
 
 /* life */
 
+int moe_memory_words(moe_device_t *device, int64_t **words, int64_t **host)
+{
+    const size_t bytes = MOE_MEMORY_WORDS * sizeof(int64_t);
+    struct moe_memory *m = device->memory;
+    if (m->host_words == NULL && cudaMallocHost((void **)&m->host_words, bytes) != cudaSuccess) {
+        m->host_words = NULL;
+    }
+    m->words = m->words == NULL ? device->backend->alloc(device, bytes) : m->words;
+    *words = m->words;
+    *host = m->host_words;
+    return m->words != NULL && m->host_words != NULL ? 0 : FAIL(MOE_E_NOMEM, "%zu bytes for agreements", bytes);
+}
+
 int moe_memory_new(moe_device_t *device)
 {
+    int64_t *words = NULL, *host = NULL;
     device->memory = calloc(1, sizeof(*device->memory));
     if (device->memory == NULL) {
         return FAIL(MOE_E_NOMEM, "the books of a device's memory");
     }
     const char *poison = getenv("MOE_POISON");
     device->memory->poison = poison != NULL && strcmp(poison, "1") == 0;
-    return 0;
+    int rc = moe_memory_capturing(device) ? 0 : moe_memory_words(device, &words, &host);
+    if (rc != 0) {
+        moe_memory_destroy(device);
+    }
+    return rc;
 }
 
 void moe_memory_destroy(moe_device_t *device)
@@ -130,6 +149,10 @@ void moe_memory_destroy(moe_device_t *device)
             free(f); /* the caller's memory, as before: who has not freed it has lost it */
         }
     }
+    if (m->words != NULL) {
+        device->backend->release(device, m->words);
+    }
+    cudaFreeHost(m->host_words);
     free(m);
     device->memory = NULL;
 }

@@ -13,7 +13,7 @@
 
 struct moe_memory;
 
-/* Makes the books of a device; its stream exists. Errors: NOMEM. */
+/* Makes the books of a device, and the words of moe_memory_words; its stream exists. Errors: NOMEM. */
 int moe_memory_new(moe_device_t *device);
 /* Gives everything back that is still in the books. The stream is idle. */
 void moe_memory_destroy(moe_device_t *device);
@@ -32,6 +32,14 @@ bool moe_memory_capturing(const moe_device_t *device);
  * for what the whole process shares. Errors: NOMEM, STATE (the stream is captured).
  */
 int moe_memory_for_ever(moe_device_t *device, size_t bytes, void **out);
+
+/*
+ * Room for MOE_MEMORY_WORDS numbers on the device, and as many in pinned host memory: for what a rank says when it can
+ * make nothing else. The back end's, made with the device and never counted; only a device that was made while its
+ * stream was captured makes it here. Borrowed; contents are the last user's. Errors: NOMEM.
+ */
+enum { MOE_MEMORY_WORDS = 16 };
+int moe_memory_words(moe_device_t *device, int64_t **words, int64_t **host);
 
 /*
  * Gives `bytes` bytes of the pool in the pointer whose address is `pointer_to_pointer`; what it pointed to before, if

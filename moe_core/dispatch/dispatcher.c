@@ -104,7 +104,7 @@ static int allocate(moe_dispatcher_t *d)
             &(d)->d_probs                                                                                              \
     }
 
-int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
+int moe_dispatcher_open(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
 {
     *out = NULL;
     if ((unsigned)config->kind >= MOE_DISPATCH_KINDS || kinds[config->kind] == NULL) {
@@ -120,14 +120,33 @@ int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config 
     d->config = *config;
     int rc = resolve_groups(d);
     rc = rc ? rc : check_shape(d);
-    rc = rc ? rc : d->kind->create(d);
-    rc = rc ? rc : allocate(d);
+    rc = rc ? rc : d->kind->open(d);
     if (rc != 0) {
         moe_dispatcher_destroy(&d);
-        return rc;
+        return moe_fail_at(rc, config->world_rank, config->layer);
     }
     *out = d;
     return 0;
+}
+
+int moe_dispatcher_make(moe_dispatcher_t *d)
+{
+    int rc = d->kind->create(d);
+    rc = rc ? rc : allocate(d);
+    return moe_fail_at(rc, d->config.world_rank, d->config.layer);
+}
+
+int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out)
+{
+    moe_dispatcher_t *d = NULL;
+    *out = NULL;
+    int rc = moe_dispatcher_open(device, config, &d);
+    rc = rc ? rc : moe_dispatcher_make(d);
+    if (rc != 0) {
+        moe_dispatcher_destroy(&d);
+    }
+    *out = d;
+    return rc;
 }
 
 void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher)

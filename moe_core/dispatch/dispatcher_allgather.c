@@ -158,9 +158,8 @@ static int allocate(moe_dispatcher_t *d, struct allgather *s)
     return rc ? rc : moe_ep_buffer_reserve(d->device, d->tp_ep.comm, moe_allgather_area_bytes(d), &s->area);
 }
 
-static int create(moe_dispatcher_t *d)
+static int open_state(moe_dispatcher_t *d)
 {
-    const struct moe_dispatcher_config *c = &d->config;
     int rc = refuse_options(d);
     if (rc != 0) {
         return rc;
@@ -169,13 +168,20 @@ static int create(moe_dispatcher_t *d)
     if (s == NULL) {
         return DISPATCHER_FAIL(d, MOE_E_NOMEM, "an AllGather dispatcher");
     }
+    return d->config.uneven != MOE_UNEVEN_NONE ? 0 : moe_ep_buffer_open(d->device, d->tp_ep.comm, &s->opened);
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    struct allgather *s = moe_allgather_of(d);
     const struct moe_uneven_config uneven = {.max_tokens = c->max_tokens,
                                              .token_bound = c->token_bound,
                                              .comm = d->tp_ep.comm,
                                              .world_rank = c->world_rank,
                                              .layer = c->layer};
     /* What fails from here on is told in the exchange below: peers that meet there must not wait for this rank. */
-    rc = c->failed ? c->failed : moe_uneven_new(d->device, &uneven, &s->uneven);
+    int rc = moe_uneven_new(d->device, &uneven, &s->uneven);
     s->most = moe_uneven_bound(&uneven);
     s->numbers = d->tp_ep.size + c->experts + 1;
     int64_t per_token = c->topk < d->local ? c->topk : d->local;
@@ -206,6 +212,7 @@ static void destroy(moe_dispatcher_t *d)
     moe_row_map_destroy(&s->map);
     moe_device_free(d->device, &s->counts);
     moe_uneven_destroy(&s->uneven);
+    moe_ep_buffer_release(&s->opened);
     moe_ep_buffer_release(&s->first);
     moe_ep_buffer_release(&s->area);
     cudaFreeHost(s->host_counts);
@@ -216,6 +223,7 @@ static void destroy(moe_dispatcher_t *d)
 }
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_allgather = {.name = "allgather",
+                                                                 .open = open_state,
                                                                  .create = create,
                                                                  .destroy = destroy,
                                                                  .release = moe_allgather_release,

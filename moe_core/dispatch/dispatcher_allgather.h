@@ -14,7 +14,8 @@
 
 struct allgather {
     moe_uneven_group_t *uneven;
-    moe_ep_buffer_t *first;        /* the group's exchange, for the first agreement; NULL: `uneven` is configured */
+    moe_ep_buffer_t *opened;       /* the room of the group's exchange; NULL: `uneven` is configured */
+    moe_ep_buffer_t *first;        /* the group's exchange, for the first agreement; NULL likewise */
     uint32_t agreed;               /* the remedies agreed in the previous exchange, then those of this one */
     int64_t most, padded;          /* the largest possible T_pad; T_pad of this forward */
     int64_t mapped;                /* T_pad of the routing maps: a remedy pads them before anybody knows all T */

@@ -393,7 +393,7 @@ static void release(moe_dispatcher_t *d)
     }
 }
 
-static int create(moe_dispatcher_t *d)
+static int open_state(moe_dispatcher_t *d)
 {
     int rc = refuse_options(d);
     if (rc != 0) {
@@ -408,10 +408,16 @@ static int create(moe_dispatcher_t *d)
         return DISPATCHER_FAIL(d, MOE_E_SHAPE, "%lld rows for one rank", (long long)d->max_rows);
     }
     lay_out(d, s);
+    return 0;
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    struct moe_alltoall *s = state_of(d);
     d->standing = d->config.expert_capacity > 0;
     const struct moe_row_map_config map = {
         .kind = MOE_MAP_MASK, .max_tokens = d->config.max_tokens, .experts = d->config.experts, .pooled = !d->standing};
-    rc = d->config.failed ? d->config.failed : moe_alltoall_sizes_new(d, s);
+    int rc = moe_alltoall_sizes_new(d, s);
     rc = rc ? rc : moe_row_map_create(d->device, &map, &s->map);
     return rc || !d->standing ? rc : stand(d, s);
 }
@@ -435,6 +441,7 @@ static void destroy(moe_dispatcher_t *d)
 }
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_alltoall = {.name = "alltoall",
+                                                                .open = open_state,
                                                                 .create = create,
                                                                 .destroy = destroy,
                                                                 .release = release,

@@ -36,7 +36,7 @@ struct deepep {
     int64_t *host;        /* pinned [ranks, numbers] */
 };
 
-static int create(moe_dispatcher_t *d)
+static int open_state(moe_dispatcher_t *d)
 {
     struct deepep *s = calloc(1, sizeof(*s));
     if (s == NULL) {
@@ -49,7 +49,14 @@ static int create(moe_dispatcher_t *d)
             "row_budget, budget_factor or local_capacity: this dispatcher always knows the number of rows");
     }
     int64_t k = (int64_t)d->config.topk * d->etp.size, ranks = d->tp_ep.size;
-    int rc = moe_flex_create(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks, d->config.failed);
+    return moe_flex_open(d, &s->flex, d->config.max_tokens, k < ranks ? k : ranks);
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    struct deepep *s = d->state;
+    int64_t ranks = d->tp_ep.size;
+    int rc = moe_flex_create(d, &s->flex, 0);
     d->max_rows = moe_flex_max_rows(d, d->config.max_tokens);
     size_t bytes = (size_t)s->flex.numbers * sizeof(*s->own);
     rc = rc ? rc : moe_device_alloc(d->device, bytes, (void **)&s->own);
@@ -121,6 +128,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_deepep = {
     .name = "deepep",
+    .open = open_state,
     .create = create,
     .destroy = destroy,
     .release = moe_flex_release,

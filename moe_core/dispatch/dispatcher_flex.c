@@ -119,7 +119,7 @@ static int allocate(moe_dispatcher_t *d, struct moe_flex *f)
     return rc ? rc : moe_device_ops(d->device)->fill_counts(d->device, &one);
 }
 
-int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token, int failed)
+int moe_flex_open(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token)
 {
     int rc = refuse(d);
     if (rc != 0) {
@@ -133,6 +133,11 @@ int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64
     }
     f->max_sent = most * rows_per_token;
     f->max_came = most * d->tp_ep.size;
+    return moe_ep_buffer_open(d->device, d->tp_ep.comm, &f->opened);
+}
+
+int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int failed)
+{
     const struct moe_ep_buffer_want want = {
         .failed = failed ? failed : allocate(d, f), /* peers meet in the exchange below, and must not wait there */
         .receive_bytes = rows_area(d, f->max_came) + (size_t)f->max_came * words_row(d),
@@ -170,6 +175,7 @@ void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f)
     moe_device_free(d->device, &f->pad_rows);
     moe_row_map_destroy(&f->out);
     moe_row_map_destroy(&f->in);
+    moe_ep_buffer_release(&f->opened);
     moe_ep_buffer_release(&f->buffer);
     free(f->split_sent);
 }

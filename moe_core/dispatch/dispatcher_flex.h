@@ -44,6 +44,7 @@ struct moe_flex {
     int64_t *split_sent, *split_came; /* host [ranks] */
 
     moe_row_map_t *out, *in;
+    moe_ep_buffer_t *opened; /* the room of the group's agreement */
     moe_ep_buffer_t *buffer; /* the group's agreement; also the memory of the four areas where the dispatcher stands */
     int64_t *chosen;         /* [L]: choices received for each expert, dropped ones included */
     int64_t *pad_rows;       /* [L]: the experts' rows where remedy PAD acts on this rank */
@@ -60,12 +61,16 @@ struct moe_flex {
 };
 
 /*
- * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, agrees on the group's buffer
- * (COLLECTIVE) and makes what does not change from forward to forward; where d->standing is set, everything. `failed`:
- * 0, or what keeps this rank from going on, which is then told in the agreement and returned. Errors: UNSUPPORTED,
- * SHAPE, NOMEM, COMM.
+ * Refuses what neither kind has, computes sizes from `most` (T_pad) and the rows per peer, and makes the room of the
+ * group's agreement. Errors: UNSUPPORTED, SHAPE, NOMEM, COMM.
  */
-int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token, int failed);
+int moe_flex_open(moe_dispatcher_t *d, struct moe_flex *f, int64_t most, int64_t rows_per_token);
+/*
+ * Agrees on the group's buffer (COLLECTIVE) and makes what does not change from forward to forward; where d->standing
+ * is set, everything. `failed`: 0, or what keeps this rank from going on, which is then told in the agreement and
+ * returned. Errors: NOMEM, SHAPE, COMM.
+ */
+int moe_flex_create(moe_dispatcher_t *d, struct moe_flex *f, int failed);
 void moe_flex_destroy(moe_dispatcher_t *d, struct moe_flex *f);
 /* Gives all memory of the pool back. */
 void moe_flex_release(moe_dispatcher_t *d);

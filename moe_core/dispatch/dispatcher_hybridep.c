@@ -34,11 +34,13 @@
  *
  * Remedies: without a budget, the AND of this layer-forward's proposals is in force at once, because the proposals came
  * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
- * are one layer-forward older. What ranks must give alike (moe_dispatcher_set_alike) is compared then, too: that
- * forward waits for the event behind the last one's numbers; a dispatcher without such a number whose rank proposed
- * nothing knows that the AND is nothing and reads none. While a graph is captured, ranks propose nothing. UNEVEN and
- * BOUND change the exchange that carries them, and always act from the next layer-forward on; for the first one they
- * are agreed on in the exchange that makes the buffer.
+ * are one layer-forward older: a rank that proposed something waits then for the event behind the last one's numbers;
+ * one that proposed nothing knows that the AND is nothing. What ranks must give alike (moe_dispatcher_set_alike) is
+ * compared by all ranks in the same forward, or one would stop where the others wait: in the next but one, whose wait
+ * is for what the stream has long passed unless the host is two layer-forwards ahead of it. Asking the event instead of
+ * waiting was rejected: ranks would get the answer in different forwards. While a graph is captured, ranks propose
+ * nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the next layer-forward on; for
+ * the first one they are agreed on in the exchange that makes the buffer.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -52,22 +54,31 @@
 #include <limits.h>
 #include <stdlib.h>
 
+/* What all ranks said in a layer-forward, on its way to the host. */
+struct said {
+    int64_t *host;    /* pinned [ranks, numbers] */
+    cudaEvent_t read; /* with a budget: reached when `host` holds the numbers */
+    bool pending;     /* the event was recorded, and nobody has compared what ranks must give alike */
+};
+
+/* With a budget: the last layer-forward's, the one's before, and that of captured forwards, which nobody reads. */
+enum { TURNS = 2, CAPTURED = TURNS, SAID = TURNS + 1 };
+
 struct hybridep {
     struct moe_flex flex; /* first: dispatcher_flex.h */
     moe_uneven_group_t *uneven;
-    moe_ep_buffer_t *area; /* without a budget: holds `map` and `maps` */
-    int64_t map_row;       /* bytes of a token's line in the routing map */
-    int64_t *own;          /* device [numbers] */
-    uint8_t *map;          /* device [T_pad * map_row + 8]: this rank's metadata */
-    uint8_t *maps;         /* device [ranks, T_pad * map_row + 8] */
-    int64_t *counts;       /* device [ranks, numbers] */
-    int64_t *host;         /* pinned, the same */
-    cudaEvent_t read;      /* with a budget: reached when `host` holds the counts of the last layer-forward */
-    bool pending;          /* the event `read` was recorded */
-    uint32_t proposed;     /* remedies that this rank proposed in the last layer-forward */
-    uint32_t agreed;       /* remedies agreed in the last layer-forward as far as known, for UNEVEN and BOUND */
-    int64_t *dropped;      /* device [1] */
-    int64_t *host_dropped; /* pinned [1] */
+    moe_ep_buffer_t *area;  /* without a budget: holds `map` and `maps` */
+    int64_t map_row;        /* bytes of a token's line in the routing map */
+    int64_t *own;           /* device [numbers] */
+    uint8_t *map;           /* device [T_pad * map_row + 8]: this rank's metadata */
+    uint8_t *maps;          /* device [ranks, T_pad * map_row + 8] */
+    int64_t *counts;        /* device [ranks, numbers] */
+    struct said said[SAID]; /* without a budget only the first */
+    int turn;               /* which of them is the last layer-forward's */
+    uint32_t proposed;      /* remedies that this rank proposed in the last layer-forward */
+    uint32_t agreed;        /* remedies agreed in the last layer-forward as far as known, for UNEVEN and BOUND */
+    int64_t *dropped;       /* device [1] */
+    int64_t *host_dropped;  /* pinned [1] */
 };
 
 static bool has_budget(const moe_dispatcher_t *d)
@@ -125,17 +136,30 @@ static int allocate(moe_dispatcher_t *d, struct hybridep *s)
     rc = rc ? rc : moe_device_alloc(d->device, ranks * numbers * word, (void **)&s->counts);
     rc = rc ? rc : moe_device_alloc(d->device, word, (void **)&s->dropped);
     rc = rc ? rc : make_maps(d, s);
-    if (rc == 0 && (cudaMallocHost((void **)&s->host, ranks * numbers * word) != cudaSuccess ||
-                    cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess)) {
+    if (rc == 0 && cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess) {
         rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
     }
-    if (rc == 0 && cudaEventCreateWithFlags(&s->read, cudaEventDisableTiming) != cudaSuccess) {
-        rc = DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+    for (int i = 0; i < (has_budget(d) ? SAID : 1) && rc == 0; i++) {
+        if (cudaMallocHost((void **)&s->said[i].host, ranks * numbers * word) != cudaSuccess) {
+            rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
+        } else if (cudaEventCreateWithFlags(&s->said[i].read, cudaEventDisableTiming) != cudaSuccess) {
+            rc = DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
+        }
     }
     return rc;
 }
 
-static int create(moe_dispatcher_t *d)
+static struct moe_uneven_config uneven_config(const moe_dispatcher_t *d)
+{
+    const struct moe_dispatcher_config *c = &d->config;
+    return (struct moe_uneven_config){.max_tokens = c->max_tokens,
+                                      .token_bound = c->token_bound,
+                                      .comm = d->tp_ep.comm,
+                                      .world_rank = c->world_rank,
+                                      .layer = c->layer};
+}
+
+static int open_state(moe_dispatcher_t *d)
 {
     struct hybridep *s = calloc(1, sizeof(*s));
     if (s == NULL) {
@@ -143,11 +167,7 @@ static int create(moe_dispatcher_t *d)
     }
     d->state = s;
     const struct moe_dispatcher_config *c = &d->config;
-    struct moe_uneven_config uneven = {.max_tokens = c->max_tokens,
-                                       .token_bound = c->token_bound,
-                                       .comm = d->tp_ep.comm,
-                                       .world_rank = c->world_rank,
-                                       .layer = c->layer};
+    const struct moe_uneven_config uneven = uneven_config(d);
     if (has_budget(d) && (c->legacy.empty_returns_early || c->legacy.empty_from_input || c->legacy.empty_unpermute)) {
         return DISPATCHER_FAIL(
             d, MOE_E_UNSUPPORTED,
@@ -158,12 +178,20 @@ static int create(moe_dispatcher_t *d)
                                has_budget(d) ? "a row budget and a factor"
                                              : "legacy local_capacity without a row budget");
     }
-    int rc = c->failed ? c->failed : moe_uneven_new(d->device, &uneven, &s->uneven);
     int64_t most = moe_uneven_bound(&uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
-    s->map_row = (c->experts + 7) / 8 * 8;
+    return moe_flex_open(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
+}
+
+static int create(moe_dispatcher_t *d)
+{
+    struct hybridep *s = d->state;
+    const struct moe_uneven_config uneven = uneven_config(d);
+    const int64_t most = s->flex.most;
+    int rc = moe_uneven_new(d->device, &uneven, &s->uneven);
+    s->map_row = (d->config.experts + 7) / 8 * 8;
     d->standing = has_budget(d);
     s->flex.proposed = moe_dispatcher_proposed_first(d);
-    rc = moe_flex_create(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k, rc);
+    rc = moe_flex_create(d, &s->flex, rc);
     s->agreed = rc ? 0 : moe_ep_buffer_agreed(s->flex.buffer);
     d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
     s->flex.drop = has_budget(d);
@@ -191,36 +219,58 @@ static void destroy(moe_dispatcher_t *d)
     moe_device_free(d->device, &s->dropped);
     moe_flex_destroy(d, &s->flex);
     moe_uneven_destroy(&s->uneven);
-    cudaFreeHost(s->host);
     cudaFreeHost(s->host_dropped);
-    if (s->read != NULL) {
-        cudaEventDestroy(s->read);
+    for (int i = 0; i < SAID; i++) {
+        cudaFreeHost(s->said[i].host);
+        if (s->said[i].read != NULL) {
+            cudaEventDestroy(s->said[i].read);
+        }
     }
     free(s);
     d->state = NULL;
 }
 
-/* Reads the agreement of the last layer-forward, which only the device knew. */
-static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
+/* Waits for what all ranks said; what they must give alike is in d->unlike. */
+static int read_said(moe_dispatcher_t *d, const struct hybridep *s, const struct said *said, uint32_t *agreed)
 {
-    if (!s->pending) {
-        return 0;
+    if (cudaEventSynchronize(said->read) != cudaSuccess) {
+        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "what the ranks said in a layer-forward before");
     }
-    s->pending = false;
-    s->agreed = 0;
-    if (capturing || ((s->proposed & MOE_WORD_PROPOSED) == 0 && !d->compares)) { /* a capture must not wait */
-        return 0;
-    }
-    if (cudaEventSynchronize(s->read) != cudaSuccess) {
-        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "the proposals of the last layer-forward");
-    }
-    s->agreed = moe_flex_agreed(d, &s->flex, s->host);
-    return d->unlike == 0 ? 0
-                          : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward");
+    *agreed = moe_flex_agreed(d, &s->flex, said->host);
+    return 0;
 }
 
-/* Gathers every rank's metadata, and derives every rank's counts from them on the device. */
-static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t word)
+/*
+ * With a budget, where only the device knew: reads what was agreed on in the last layer-forward, if this rank proposed
+ * something, and compares what ranks gave in the one before.
+ */
+static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
+{
+    struct said *last = &s->said[s->turn], *before = &s->said[(s->turn + 1) % TURNS];
+    uint32_t ignored = 0;
+    int rc = 0;
+    if (last->pending) {
+        s->agreed = 0;
+    }
+    if (capturing) { /* it must not wait, and what was said before it is not compared: its replays come in between */
+        last->pending = before->pending = false;
+        return 0;
+    }
+    if (last->pending && (s->proposed & MOE_WORD_PROPOSED) != 0) {
+        rc = read_said(d, s, last, &s->agreed);
+        d->unlike = 0; /* for ranks that proposed nothing it is not yet known */
+    }
+    if (rc == 0 && before->pending && d->compares) {
+        rc = read_said(d, s, before, &ignored);
+    }
+    before->pending = false;
+    return rc || d->unlike == 0
+               ? rc
+               : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
+}
+
+/* Gathers every rank's metadata, derives every rank's counts from them on the device, and sends those to the host. */
+static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, int64_t *host, uint32_t word)
 {
     struct moe_flex *f = &s->flex;
     int64_t bytes = (int64_t)map_bytes(s, f->padded);
@@ -241,8 +291,7 @@ static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, uint32_t word)
     int rc = moe_device_ops(d->device)->fill_counts(d->device, &mask);
     rc = rc ? rc : moe_all_gather(&c, s->map, s->maps, 1);
     rc = rc ? rc : moe_device_ops(d->device)->flex_layout(d->device, &layout);
-    return rc ? rc
-              : moe_device_copy(d->device, s->host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*s->host));
+    return rc ? rc : moe_device_copy(d->device, host, s->counts, (size_t)(d->tp_ep.size * f->numbers) * sizeof(*host));
 }
 
 /* Sets the splits and rows that the host knows without asking the device. */
@@ -259,10 +308,10 @@ static int reserve(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
     }
     d->plan.received = budget(d, f->slot);
     d->plan.empty_experts = -1;
-    if (!capturing && cudaEventRecord(s->read, moe_device_stream(d->device)) != cudaSuccess) {
+    if (!capturing && cudaEventRecord(s->said[s->turn].read, moe_device_stream(d->device)) != cudaSuccess) {
         return DISPATCHER_FAIL(d, MOE_E_DEVICE, "an event");
     }
-    s->pending = !capturing;
+    s->said[s->turn].pending = !capturing;
     return 0;
 }
 
@@ -284,7 +333,7 @@ static int pad_tokens(moe_dispatcher_t *d, struct hybridep *s)
 static void say_declined(moe_dispatcher_t *d, struct hybridep *s)
 {
     int rc = moe_device_ops(d->device)->zero(d->device, s->map, map_bytes(s, s->flex.padded));
-    rc = rc ? rc : gather_maps(d, s, MOE_DECLINED);
+    rc = rc ? rc : gather_maps(d, s, s->said[0].host, MOE_DECLINED);
     (void)(rc ? rc : moe_device_sync(d->device));
 }
 
@@ -315,14 +364,14 @@ static int read_counts(moe_dispatcher_t *d, struct hybridep *s, uint32_t *agreed
     struct moe_flex *f = &s->flex;
     int rc = moe_device_sync(d->device);
     for (int64_t r = 0; r < d->tp_ep.size && rc == 0; r++) {
-        rc = moe_dispatcher_declined(d, r, (uint32_t)s->host[(r + 1) * f->numbers - 1]);
+        rc = moe_dispatcher_declined(d, r, (uint32_t)s->said[0].host[(r + 1) * f->numbers - 1]);
     }
     if (rc != 0) { /* what was agreed before stays so, on all ranks */
         return rc;
     }
-    s->agreed = *agreed = moe_flex_agreed(d, f, s->host);
-    (void)moe_dispatcher_evened(d, s->host + f->numbers - 1, f->numbers, f->padded); /* the map alone is padded */
-    return moe_flex_derive(d, f, s->host, (*agreed & MOE_REMEDY_PAD) != 0);
+    s->agreed = *agreed = moe_flex_agreed(d, f, s->said[0].host);
+    (void)moe_dispatcher_evened(d, s->said[0].host + f->numbers - 1, f->numbers, f->padded); /* the map alone is padded */
+    return moe_flex_derive(d, f, s->said[0].host, (*agreed & MOE_REMEDY_PAD) != 0);
 }
 
 static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
@@ -337,11 +386,14 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      * arrive there.
      */
     bool again = moe_dispatcher_again(d);
-    int rc = again ? 0 : read_agreed(d, s, capturing);
+    int rc = again || !has_budget(d) ? 0 : read_agreed(d, s, capturing);
     rc = rc ? rc : pad_tokens(d, s);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : lay_out(d, s);
-    rc = rc ? rc : gather_maps(d, s, proposed);
+    if (rc == 0 && has_budget(d) && !capturing && !again) { /* a recomputed forward says what the first one said */
+        s->turn = (s->turn + 1) % TURNS;
+    }
+    rc = rc ? rc : gather_maps(d, s, s->said[capturing && has_budget(d) ? CAPTURED : s->turn].host, proposed);
     if (rc != 0) {
         return rc;
     }
@@ -366,6 +418,7 @@ static int forward(moe_dispatcher_t *d, const void *x)
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
     .name = "hybridep",
+    .open = open_state,
     .create = create,
     .destroy = destroy,
     .release = release,

@@ -18,12 +18,17 @@ struct moe_uneven_group; /* uneven.h */
 struct moe_dispatcher_kind_ops {
     const char *name;
     /*
-     * Refuses what the kind does not have (UNSUPPORTED), sets d->max_rows and d->standing, allocates d->state and what
-     * has the same size in every forward; where d->standing is set, also what has not. Before the call the front has
-     * resolved the groups and checked the shape; after it the front does the same for struct moe_dispatcher.
+     * Refuses what the kind does not have (UNSUPPORTED), allocates d->state, and the room of the exchange that `create`
+     * makes. Issues nothing. Before the call the front has resolved the groups and checked the shape.
+     */
+    int (*open)(moe_dispatcher_t *d);
+    /*
+     * Sets d->max_rows and d->standing, and allocates what has the same size in every forward; where d->standing is
+     * set, also what has not. What fails before the exchange, where the kind has one, is told in it. After the call the
+     * front allocates the same for struct moe_dispatcher.
      */
     int (*create)(moe_dispatcher_t *d);
-    void (*destroy)(moe_dispatcher_t *d); /* also called after a create that failed half-way */
+    void (*destroy)(moe_dispatcher_t *d); /* also called after an open or a create that failed half-way */
     void (*release)(moe_dispatcher_t *d); /* gives back all memory of the pool that the kind has */
     /*
      * Exchanges, and fills in the plan. Before the call the front has checked T and the pointers, stored the routing

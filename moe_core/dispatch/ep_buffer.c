@@ -7,7 +7,8 @@
  * alone touches the entries of that device.
  *
  * Both areas lie in one piece of memory, the receive area first; which of them is the NVL part and which the RDMA part
- * is a matter of names here. Memory is made before the exchange, so that a rank without any can say so in it.
+ * is a matter of names here. Memory is made before the exchange, so that a rank without any can say so in it; the room
+ * of the exchange itself is made when the buffer is opened, which is no collective, so that ranks can agree behind it.
  */
 #include "moe_core/include/moe/ep_buffer.h"
 
@@ -33,6 +34,7 @@ struct moe_ep_buffer {
     uint32_t agreed;                  /* remedies that all ranks proposed in the last exchange */
     size_t receive_bytes, send_bytes; /* as agreed */
     char *memory;                     /* both areas; NULL: only bounds were agreed */
+    struct moe_words words;           /* the room of the exchange */
     void *exchange;                   /* the area of moe_ep_buffer_reserve */
     size_t exchange_bytes;
 };
@@ -81,10 +83,7 @@ static struct moe_ep_buffer *find(moe_device_t *device, ncclComm_t comm)
     return b;
 }
 
-/* What a rank says instead of a size when it cannot go on. */
-static const int64_t no_memory = -1;
-
-/* What an exchange tells beside the sizes. */
+/* What an exchange tells beside the sizes; a rank that cannot go on says its error, which is negative, for a size. */
 struct told {
     int32_t node_ranks;
     uint32_t agreed;
@@ -97,8 +96,9 @@ static int compare(const struct moe_ep_buffer *b, const int64_t *asked, struct t
     *told = (struct told){.agreed = UINT32_MAX};
     for (int r = 0; r < b->ranks; r++) {
         const int64_t *theirs = asked + (size_t)r * WORDS, *first = asked;
-        if (theirs[0] == no_memory) {
-            return moe_fail(MOE_E_NOMEM, b->rank, MOE_NO_LAYER, "rank %d of the group has no memory for the buffer", r);
+        if (theirs[0] < 0) {
+            return moe_told(moe_fail((int)theirs[0], b->rank, MOE_NO_LAYER,
+                                     "rank %d of the group cannot make its part of the buffer", r));
         }
         if (theirs[0] != first[0] || theirs[1] != first[1]) {
             return moe_fail(MOE_E_SHAPE, b->rank, MOE_NO_LAYER,
@@ -129,18 +129,12 @@ static void report(const struct moe_ep_buffer *b, size_t bytes)
 /*
  * The collective: every rank's sizes and host to every rank. A rank that has `failed` says so, and keeps its own error.
  */
-static int exchange(const struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want, int failed, struct told *told)
+static int exchange(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want, int failed, struct told *told)
 {
-    const int64_t mine[WORDS] = {failed ? no_memory : (int64_t)want->receive_bytes, (int64_t)want->send_bytes,
-                                 host_hash(), want->proposed};
-    int64_t *asked = calloc((size_t)b->ranks, sizeof(mine));
-    if (asked == NULL) {
-        return FAIL(MOE_E_NOMEM, "buffer sizes of %d ranks", b->ranks);
-    }
-    int rc = moe_words_gather(b->device, b->comm, b->ranks, "buffer sizes", mine, WORDS, asked);
-    rc = rc || failed ? rc : compare(b, asked, told);
-    free(asked);
-    return rc;
+    const int64_t mine[WORDS] = {failed ? failed : (int64_t)want->receive_bytes, (int64_t)want->send_bytes, host_hash(),
+                                 want->proposed};
+    int rc = moe_words_gather(b->device, b->comm, "buffer sizes", mine, &b->words);
+    return rc || failed ? rc : compare(b, b->words.host, told);
 }
 
 static int place_in_group(struct moe_ep_buffer *b)
@@ -152,13 +146,20 @@ static int place_in_group(struct moe_ep_buffer *b)
     return 0;
 }
 
+/* Finds the place in the group, and makes the room of the exchange. */
+static int make_words(struct moe_ep_buffer *b)
+{
+    int rc = place_in_group(b);
+    return rc || b->ranks == 1 || b->words.host != NULL ? rc : moe_words_new(b->device, b->ranks, WORDS, &b->words);
+}
+
 /* Makes the buffer, or makes it larger. The old areas stay until the new ones are certain. */
 static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
 {
     size_t receive = want->receive_bytes, send = want->send_bytes;
     struct told told = {.node_ranks = 1, .agreed = want->proposed};
     char *memory = NULL;
-    int failed = want->failed, rc = place_in_group(b);
+    int failed = want->failed, rc = make_words(b);
     if (rc != 0) {
         return failed ? failed : rc;
     }
@@ -190,6 +191,21 @@ static int make(struct moe_ep_buffer *b, const struct moe_ep_buffer_want *want)
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
+}
+
+int moe_ep_buffer_open(moe_device_t *device, ncclComm_t comm, moe_ep_buffer_t **out)
+{
+    moe_ep_buffer_t *b = find(device, comm);
+    *out = NULL;
+    if (b == NULL) {
+        return FAIL(MOE_E_NOMEM, "a communication buffer");
+    }
+    int rc = make_words(b);
+    if (rc != 0) {
+        moe_ep_buffer_release(&b);
+    }
+    *out = b;
+    return rc;
 }
 
 int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct moe_ep_buffer_want *want,
@@ -270,6 +286,7 @@ void moe_ep_buffer_release(moe_ep_buffer_t **buffer)
     if (last) {
         moe_device_free(b->device, &b->memory);
         moe_device_free(b->device, &b->exchange);
+        moe_words_free(b->device, &b->words);
         free(b);
     }
 }

@@ -37,11 +37,6 @@ static unsigned char *row_out(const struct rows *r, void *base, int64_t row)
     return (unsigned char *)base + (size_t)row * r->bytes;
 }
 
-static size_t probs_bytes(const struct moe_map_view *v, enum moe_prob_layout layout)
-{
-    return (size_t)v->tokens * (size_t)(layout == MOE_PROBS_BY_EXPERT ? v->experts : v->k) * sizeof(float);
-}
-
 /* One thread's own: a walk over the map, and room for the rows of two tokens. */
 struct desk {
     struct moe_host_walk walk;
@@ -54,6 +49,7 @@ struct desk {
 struct job {
     const void *args;
     struct moe_host_map map;
+    enum moe_prob_layout layout;
     struct rows r;
     void (*range)(const struct job *job, struct desk *desk, int64_t first, int64_t end);
     int64_t step; /* tokens of a range */
@@ -64,7 +60,6 @@ struct job {
 static void close_job(struct job *job)
 {
     for (int i = 0; job->desk != NULL && i < job->threads; i++) {
-        moe_host_walk_close(&job->desk[i].walk);
         free(job->desk[i].from);
         free(job->desk[i].to);
         free(job->desk[i].factor);
@@ -73,14 +68,13 @@ static void close_job(struct job *job)
     moe_host_map_close(&job->map);
 }
 
-static int open_desk(const struct job *job, enum moe_prob_layout layout, struct desk *out)
+static int open_desk(const struct job *job, struct desk *out)
 {
     size_t most = (size_t)job->map.most + 1;
     out->from = calloc(2 * most, sizeof(*out->from));
     out->to = calloc(most, sizeof(*out->to));
     out->factor = calloc(2 * most, sizeof(*out->factor));
-    int rc = moe_host_walk_open(&job->map, layout, &out->walk);
-    return out->from == NULL || out->to == NULL || out->factor == NULL ? MOE_E_NOMEM : rc;
+    return out->from == NULL || out->to == NULL || out->factor == NULL ? MOE_E_NOMEM : 0;
 }
 
 /*
@@ -91,11 +85,12 @@ static int open_job(struct job *job, const struct moe_map_view *view, enum moe_p
                     const float *by_row)
 {
     enum { RANGE_BYTES = 1 << 20 }; /* so much work that a thread's start does not count */
-    int rc = moe_host_map_open(view, &job->map);
+    int rc = moe_host_map_open(view, layout, &job->map);
+    job->layout = layout;
     job->threads = moe_host_threads();
     job->desk = rc == 0 ? calloc((size_t)job->threads, sizeof(*job->desk)) : NULL;
     for (int i = 0; rc == 0 && job->desk != NULL && i < job->threads; i++) {
-        rc = open_desk(job, layout, &job->desk[i]);
+        rc = open_desk(job, &job->desk[i]);
         job->desk[i].walk.by_cell = by_cell;
         job->desk[i].walk.by_row = by_row;
     }
@@ -110,7 +105,7 @@ static int run_task(void *arg, int64_t i, int worker)
     struct desk *desk = &job->desk[worker];
     int64_t tokens = job->map.view.tokens, first = i * job->step,
             end = tokens - first < job->step ? tokens : first + job->step;
-    moe_host_walk_begin(&desk->walk, first, end);
+    moe_host_walk_begin(&desk->walk, &job->map, job->layout, first, end);
     job->range(job, desk, first, end);
     moe_host_rows_done();
     return 0;
@@ -144,7 +139,7 @@ static void gather_range(const struct job *job, struct desk *desk, int64_t first
         const struct moe_host_stop *stop;
         int64_t n = moe_host_walk_token(&desk->walk, t, &stop), copies = 0;
         for (int64_t i = 0; i < n; i++) {
-            float prob = a->probs != NULL ? a->probs[stop[i].cell] : 1.0f;
+            float prob = a->probs != NULL ? a->probs[moe_host_cell(&desk->walk, t, &stop[i])] : 1.0f;
             if (a->zero_by_prob && prob == 0.0f) {
                 moe_host_row_zero(row_out(r, a->to, stop[i].row), r->bytes, r->stream);
             } else {
@@ -178,23 +173,32 @@ struct terms {
     float *factor;
 };
 
+/* Makes all gradients of a token's probabilities zero, just before some are written: the line is in the cache then. */
+static void zero_probs(const struct moe_host_walk *walk, int64_t t, float *d_probs)
+{
+    memset(d_probs + t * walk->columns, 0, (size_t)walk->columns * sizeof(*d_probs));
+}
+
 static void collect_terms(const struct moe_map_scatter *a, const struct rows *r, struct moe_host_walk *walk, int64_t t,
                           struct terms *out)
 {
     const struct moe_host_stop *stop;
     int64_t stops = moe_host_walk_token(walk, t, &stop), n = 0;
+    if (a->d_probs != NULL) {
+        zero_probs(walk, t, a->d_probs);
+    }
     if (a->beta != 0.0f) {
         out->from[n] = row_in(r, a->to, t);
         out->factor[n++] = 1.0f;
     }
     for (int64_t i = 0; i < stops; i++) {
-        float prob = a->probs != NULL ? a->probs[stop[i].cell] : 1.0f;
+        float prob = a->probs != NULL ? a->probs[moe_host_cell(walk, t, &stop[i])] : 1.0f;
         if (!a->zero_by_prob || prob != 0.0f) {
             out->from[n] = row_in(r, a->from, stop[i].row);
             out->factor[n++] = a->zero_by_prob ? 1.0f : prob;
         }
         if (a->d_probs != NULL) {
-            a->d_probs[stop[i].cell] = a->d_row_probs[stop[i].row];
+            a->d_probs[moe_host_cell(walk, t, &stop[i])] = a->d_row_probs[stop[i].row];
         }
     }
     out->n = n;
@@ -236,14 +240,7 @@ int moe_host_map_scatter(const void *args)
     const struct moe_map_scatter *a = args;
     struct job job = {.args = a, .r = rows_of(a->type, a->width, a->view.tokens), .range = scatter_range};
     int rc = open_job(&job, &a->view, a->layout, a->probs, a->d_row_probs);
-    if (rc != 0) {
-        goto out;
-    }
-    if (a->d_probs != NULL) {
-        memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
-    }
-    rc = run_job(&job);
-out:
+    rc = rc ? rc : run_job(&job);
     close_job(&job);
     return rc;
 }
@@ -266,11 +263,12 @@ static void scatter_backward_range(const struct job *job, struct desk *desk, int
     for (int64_t t = first; t < end; t++) {
         const struct moe_host_stop *stop;
         int64_t n = moe_host_walk_token(&desk->walk, t, &stop);
+        zero_probs(&desk->walk, t, a->d_probs);
         for (int64_t i = 0; i < n; i++) {
             const void *next = row_behind(job, desk, a->from, t, stop, n, i);
-            a->d_probs[stop[i].cell] =
-                scale(row_in(r, a->dy, t), row_in(r, a->from, stop[i].row), next, a->probs[stop[i].cell], a->width,
-                      row_out(r, a->d_from, stop[i].row), r->stream);
+            const int64_t cell = moe_host_cell(&desk->walk, t, &stop[i]);
+            a->d_probs[cell] = scale(row_in(r, a->dy, t), row_in(r, a->from, stop[i].row), next, a->probs[cell],
+                                     a->width, row_out(r, a->d_from, stop[i].row), r->stream);
         }
     }
 }
@@ -284,7 +282,6 @@ int moe_host_map_scatter_backward(const void *args)
         goto out;
     }
     zero_padding(&job.map, &job.r, a->d_from, NULL);
-    memset(a->d_probs, 0, probs_bytes(&a->view, a->layout));
     rc = run_job(&job);
 out:
     close_job(&job);

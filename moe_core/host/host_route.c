@@ -1,11 +1,9 @@
 /*
- * host_route.c: the host back end's row maps and chunk maps: builds them, and checks them before any function follows
- * them.
+ * host_route.c: the host back end's row maps and chunk maps: builds them (host_map.c checks and reads them).
  *
  * A map is built in two passes over the tokens: how many chose each expert, then which row each choice has. One pass
  * per expert, as the device's scan has it, was rejected: it reads the choices E times. The header is cleared before the
- * first cell is written and set after the last, so that a build that failed leaves no map. Checking costs one pass over
- * the cells and a bit per row; a row of any useful width costs a thousand times that to move.
+ * first cell is written and set after the last, so that a build that failed leaves no map.
  */
 #include "moe_core/host/host_map.h"
 
@@ -19,11 +17,18 @@ static int32_t *cells_of(struct moe_map_header *map)
     return (int32_t *)(map + 1);
 }
 
+/* One choice of a token. */
+struct place {
+    int64_t row;
+    int32_t expert;
+    int32_t choice; /* its number among the token's choices */
+};
+
 /* A build's working state: arrays of E, the choices of one token, and where the cells are. */
 struct build {
     const struct moe_row_map_build *a;
     int64_t *start, *m, *used, *chosen;
-    struct moe_host_place *choice; /* choices of the present token: column = expert, row = -1 until it has one */
+    struct place *choice; /* choices of the present token: column = expert, row = -1 until it has one */
     int32_t *rows, *experts, *source, *lines;
     int64_t routed;
 };
@@ -37,7 +42,7 @@ static int64_t choices(const struct build *b, int64_t t)
         const uint8_t *line = a->mask + t * a->experts;
         for (int64_t e = 0; e < a->experts; e++) {
             if (line[e] != 0) {
-                b->choice[n] = (struct moe_host_place){.row = -1, .expert = (int32_t)e, .choice = (int32_t)n};
+                b->choice[n] = (struct place){.row = -1, .expert = (int32_t)e, .choice = (int32_t)n};
                 n++;
             }
         }
@@ -54,7 +59,7 @@ static int64_t choices(const struct build *b, int64_t t)
             }
         }
         if (e >= 0) {
-            b->choice[n++] = (struct moe_host_place){.row = -1, .expert = e, .choice = j};
+            b->choice[n++] = (struct place){.row = -1, .expert = e, .choice = j};
         }
     }
     return n;
@@ -117,7 +122,7 @@ static void mask_line(struct build *b, int64_t t, int64_t choices_n)
     int64_t experts = b->a->experts;
     int32_t *line = b->lines + t * (2 * experts + 1), n = 0;
     for (int64_t i = choices_n - 1; i >= 0; i--) {
-        const struct moe_host_place *c = &b->choice[i];
+        const struct place *c = &b->choice[i];
         if (c->row < 0) {
             continue;
         }
@@ -139,7 +144,7 @@ static void index_line(struct build *b, int64_t t, int64_t choices_n)
         b->rows[j * a->tokens + t] = b->experts[j * a->tokens + t] = -1;
     }
     for (int64_t i = 0; i < choices_n; i++) {
-        const struct moe_host_place *c = &b->choice[i];
+        const struct place *c = &b->choice[i];
         if (c->row >= 0) {
             b->rows[c->choice * a->tokens + t] = (int32_t)c->row;
             b->experts[c->choice * a->tokens + t] = c->expert;
@@ -216,156 +221,6 @@ out:
     return rc;
 }
 
-/* Reads the places of token t in descending rows; returns an error for anything that no builder writes. */
-static int64_t mask_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
-{
-    int64_t experts = map->view.experts;
-    const int32_t *line = map->cells + t * (2 * experts + 1);
-    int32_t n = line[2 * experts];
-    if (n < 0 || n > experts) {
-        return MOE_E_MAP;
-    }
-    for (int32_t i = 0; i < n; i++) {
-        place[i] = (struct moe_host_place){.row = line[i], .expert = line[experts + i], .choice = i};
-    }
-    return n;
-}
-
-static int64_t index_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
-{
-    const struct moe_map_view *v = &map->view;
-    const int32_t *rows = map->cells + (v->kind == MOE_MAP_SORTED ? v->rows : 0), *experts = rows + v->k * v->tokens;
-    int64_t n = 0;
-    for (int32_t j = 0; j < v->k; j++) {
-        struct moe_host_place p = {.row = rows[j * v->tokens + t], .expert = experts[j * v->tokens + t], .choice = j};
-        if (p.row == -1) {
-            continue;
-        }
-        int64_t at = n++;
-        for (; at > 0 && place[at - 1].row < p.row; at--) {
-            place[at] = place[at - 1];
-        }
-        place[at] = p;
-    }
-    return n;
-}
-
-int64_t moe_host_map_places(const struct moe_host_map *map, int64_t t, struct moe_host_place *place)
-{
-    return map->view.kind == MOE_MAP_MASK ? mask_places(map, t, place) : index_places(map, t, place);
-}
-
-/*
- * The lines of a mask map lie so far apart that the processor does not fetch the next one by itself: a token then costs
- * three misses, which is as long as a short row takes. The arrays of the other kinds are read from one end to the
- * other.
- */
-void moe_host_map_fetch(const struct moe_host_map *map, int64_t t)
-{
-    if (map->view.kind == MOE_MAP_MASK && t < map->view.tokens) {
-        const int32_t *line = map->cells + t * (2 * map->view.experts + 1);
-        __builtin_prefetch(line);
-        __builtin_prefetch(line + map->view.experts);
-        __builtin_prefetch(line + 2 * map->view.experts);
-    }
-}
-
-bool moe_host_map_has_row(const struct moe_host_map *map, int64_t row)
-{
-    return (map->seen[row / 8] >> (row % 8) & 1) != 0;
-}
-
-/* Marks a row as taken; false when it is out of range or taken already. */
-static bool take(uint8_t *seen, int64_t row, int64_t rows)
-{
-    if (row < 0 || row >= rows || (seen[row / 8] >> (row % 8) & 1) != 0) {
-        return false;
-    }
-    seen[row / 8] = (uint8_t)(seen[row / 8] | 1u << (row % 8));
-    return true;
-}
-
-static bool header_fits(const struct moe_map_view *v)
-{
-    const struct moe_map_header *h = v->map;
-    return h->magic == MOE_MAP_MAGIC && h->kind == (int32_t)v->kind && h->tokens == v->tokens &&
-           h->experts == v->experts && h->k == v->k && h->rows == v->rows && h->routed >= 0 && h->routed <= v->rows;
-}
-
-/* `place` has room for the most places of a token. */
-static int check_cells(const struct moe_host_map *map, struct moe_host_place *place)
-{
-    enum { AHEAD = 16 }; /* tokens: what they need is there when their turn comes, and has not left the cache again */
-    const struct moe_map_view *v = &map->view;
-    int64_t routed = 0;
-    for (int64_t t = 0; t < v->tokens; t++) {
-        moe_host_map_fetch(map, t + AHEAD);
-        int64_t n = moe_host_map_places(map, t, place);
-        for (int64_t i = 0; i < n; i++) {
-            const struct moe_host_place *p = &place[i];
-            if (p->expert < 0 || p->expert >= v->experts || !take(map->seen, p->row, v->rows) ||
-                (v->kind == MOE_MAP_SORTED && map->cells[p->row] != t * v->k + p->choice)) {
-                return MOE_E_MAP;
-            }
-        }
-        if (n < 0) {
-            return (int)n;
-        }
-        routed += n;
-    }
-    for (int64_t r = 0; v->kind == MOE_MAP_SORTED && r < v->rows; r++) {
-        if (map->cells[r] != -1 && !moe_host_map_has_row(map, r)) {
-            return MOE_E_MAP;
-        }
-    }
-    return routed == v->map->routed ? 0 : MOE_E_MAP;
-}
-
-int moe_host_map_open(const struct moe_map_view *view, struct moe_host_map *out)
-{
-    *out = (struct moe_host_map){.view = *view};
-    if (!header_fits(view)) {
-        return MOE_E_MAP;
-    }
-    out->cells = (const int32_t *)(view->map + 1);
-    out->most = view->kind == MOE_MAP_MASK ? view->experts : view->k;
-    struct moe_host_place *place = calloc((size_t)out->most + 1, sizeof(*place));
-    out->seen = calloc((size_t)view->rows / 8 + 1, 1);
-    int rc = place == NULL || out->seen == NULL ? MOE_E_NOMEM : 0;
-    rc = rc ? rc : check_cells(out, place);
-    free(place);
-    if (rc != 0) {
-        moe_host_map_close(out);
-    }
-    return rc;
-}
-
-void moe_host_map_close(struct moe_host_map *map)
-{
-    free(map->seen);
-    map->seen = NULL;
-}
-
-int moe_host_chunks_open(const struct moe_map_header *map, int64_t rows, struct moe_host_map *out)
-{
-    *out = (struct moe_host_map){.view = {.kind = MOE_MAP_CHUNK, .rows = rows, .map = map}};
-    if (!header_fits(&out->view)) {
-        return MOE_E_MAP;
-    }
-    out->cells = (const int32_t *)(map + 1);
-    out->seen = calloc((size_t)rows / 8 + 1, 1);
-    if (out->seen == NULL) {
-        return MOE_E_NOMEM;
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        if (out->cells[r] != -1 && !take(out->seen, out->cells[r], rows)) {
-            moe_host_map_close(out);
-            return MOE_E_MAP;
-        }
-    }
-    return 0;
-}
-
 /* Finishes a chunk map whose cells are written: marks the rest as slack, and writes the header. */
 static void finish_chunks(struct moe_map_header *map, int64_t routed, int64_t rows)
 {
@@ -423,6 +278,16 @@ int moe_host_chunk_map(const void *args)
     }
     finish_chunks(a->map, sum, a->rows);
     return 0;
+}
+
+/* Marks a chunk as taken; false when it is out of range or taken already. */
+static bool take(uint8_t *seen, int64_t chunk, int64_t chunks)
+{
+    if (chunk < 0 || chunk >= chunks || (seen[chunk / 8] >> (chunk % 8) & 1) != 0) {
+        return false;
+    }
+    seen[chunk / 8] = (uint8_t)(seen[chunk / 8] | 1u << (chunk % 8));
+    return true;
 }
 
 int moe_host_chunk_order(const void *args)

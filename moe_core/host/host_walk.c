@@ -1,76 +1,44 @@
 /*
- * host_walk.c: the tokens of a map in order, looked up before their turn.
+ * host_walk.c: the tokens of a map in order, and what each will need.
  *
- * What a token needs lies in several places: its cells in the map, the probability of each of its rows, and the rows
- * themselves. One leads to the next, so a loop that looks a token up when it moves its rows waits for memory two or
- * three times for each token, and with rows of 2 KiB waits longer than it moves. Here cells are asked for before they
- * are looked up, and probabilities before they are used; the rows themselves are fetched by those who sum them
- * (host_rows.h). A table of all rows, made when the map is checked, was rejected: it is as large as the map.
+ * The rows of a token are in the array that the check of the map has left; their probabilities lie somewhere in a line
+ * of all experts. A loop that looks a probability up when it moves the row waits for memory once for each token, and
+ * with rows of 2 KiB as long as a row takes, so they are asked for some tokens before. The rows themselves are fetched
+ * by those who sum them (host_rows.h).
  */
 #include "moe_core/host/host_walk.h"
 
-#include "moe_core/base/fail.h"
-
-#include <stdlib.h>
-
-int moe_host_walk_open(const struct moe_host_map *map, enum moe_prob_layout layout, struct moe_host_walk *out)
+void moe_host_walk_begin(struct moe_host_walk *walk, const struct moe_host_map *map, enum moe_prob_layout layout,
+                         int64_t first, int64_t end)
 {
-    size_t most = (size_t)map->most + 1;
-    *out = (struct moe_host_walk){.map = map, .layout = layout};
-    out->place = calloc(most, sizeof(*out->place));
-    out->stop = calloc(MOE_WALK_RING * most, sizeof(*out->stop));
-    if (out->place == NULL || out->stop == NULL) {
-        moe_host_walk_close(out);
-        return MOE_E_NOMEM;
-    }
-    return 0;
-}
-
-void moe_host_walk_close(struct moe_host_walk *walk)
-{
-    free(walk->place);
-    free(walk->stop);
-    walk->place = NULL;
-    walk->stop = NULL;
-}
-
-void moe_host_walk_begin(struct moe_host_walk *walk, int64_t first, int64_t end)
-{
-    walk->looked = first;
+    walk->map = map;
+    walk->columns = layout == MOE_PROBS_BY_EXPERT ? map->view.experts : map->view.k;
+    walk->asked = first;
     walk->end = end;
 }
 
-static struct moe_host_stop *stops_of(const struct moe_host_walk *walk, int64_t t)
+/* Always inline, or the call is left out: see host_map.c. */
+static inline __attribute__((always_inline)) void ask(const struct moe_host_walk *walk, int64_t t)
 {
-    return walk->stop + t % MOE_WALK_RING * (walk->map->most + 1);
-}
-
-static void look_up(struct moe_host_walk *walk, int64_t t)
-{
-    const struct moe_map_view *v = &walk->map->view;
-    struct moe_host_stop *stop = stops_of(walk, t);
-    int64_t n = moe_host_map_places(walk->map, t, walk->place);
-    for (int64_t i = 0; i < n; i++) {
-        const struct moe_host_place *p = &walk->place[i];
-        stop[i].row = p->row;
-        stop[i].cell = walk->layout == MOE_PROBS_BY_EXPERT ? t * v->experts + p->expert : t * v->k + p->choice;
+    const struct moe_host_map *map = walk->map;
+    for (int32_t i = map->first[t]; i < map->first[t + 1]; i++) {
         if (walk->by_cell != NULL) {
-            __builtin_prefetch(walk->by_cell + stop[i].cell);
+            __builtin_prefetch(walk->by_cell + moe_host_cell(walk, t, &map->stop[i]));
         }
         if (walk->by_row != NULL) {
-            __builtin_prefetch(walk->by_row + stop[i].row);
+            __builtin_prefetch(walk->by_row + map->stop[i].row);
         }
     }
-    walk->n[t % MOE_WALK_RING] = n;
 }
 
 int64_t moe_host_walk_token(struct moe_host_walk *walk, int64_t t, const struct moe_host_stop **out)
 {
-    int64_t until = t + MOE_WALK_AHEAD < walk->end ? t + MOE_WALK_AHEAD : walk->end;
-    for (; walk->looked < until; walk->looked++) {
-        moe_host_map_fetch(walk->map, walk->looked + MOE_WALK_AHEAD);
-        look_up(walk, walk->looked);
+    const struct moe_host_map *map = walk->map;
+    if (walk->by_cell != NULL || walk->by_row != NULL) {
+        for (; walk->asked < walk->end && walk->asked < t + MOE_WALK_AHEAD; walk->asked++) {
+            ask(walk, walk->asked);
+        }
     }
-    *out = stops_of(walk, t);
-    return t < walk->end ? walk->n[t % MOE_WALK_RING] : 0;
+    *out = t < walk->end ? map->stop + map->first[t] : NULL;
+    return t < walk->end ? map->first[t + 1] - map->first[t] : 0;
 }

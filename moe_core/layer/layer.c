@@ -32,9 +32,9 @@ static struct moe_router_config router_config(const moe_layer_t *l)
 }
 
 /* How many ranks share each expert. */
-static int64_t parts(const moe_layer_t *l, int64_t etp)
+static int64_t parts(const moe_layer_t *l)
 {
-    return layer_on_tp(l) && l->config.tp_mode == MOE_TP_SHARD_EXPERTS ? l->tp_size : etp;
+    return layer_on_tp(l) && l->config.tp_mode == MOE_TP_SHARD_EXPERTS ? l->tp_size : l->etp_size;
 }
 
 static int etp_size(const moe_layer_t *l, int *size)
@@ -52,8 +52,7 @@ static int etp_size(const moe_layer_t *l, int *size)
                                                    (long long)l->config.ffn, *size);
 }
 
-/* A layer that `failed` before takes part in the exchange that its peers make there. */
-static int make_dispatcher(moe_layer_t *l, int failed)
+static int open_dispatcher(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
     struct moe_router_config router = router_config(l);
@@ -74,16 +73,15 @@ static int make_dispatcher(moe_layer_t *l, int failed)
                                            .groups = c->groups,
                                            .shared = c->shared_overlap ? l->shared : NULL,
                                            .legacy = c->options.dispatcher,
-                                           .failed = failed,
                                            .world_rank = c->world_rank,
                                            .layer = c->layer};
-    return moe_dispatcher_new(l->device, &config, &l->dispatcher);
+    return moe_dispatcher_open(l->device, &config, &l->dispatcher);
 }
 
-static int make_experts(moe_layer_t *l, int etp)
+static int make_experts(moe_layer_t *l)
 {
     const struct moe_layer_config *c = &l->config;
-    int64_t local = moe_dispatcher_local(l->dispatcher), share = parts(l, etp);
+    int64_t local = moe_dispatcher_local(l->dispatcher), share = parts(l);
     struct moe_experts_config config = {.max_rows = moe_dispatcher_max_rows(l->dispatcher) + local, /* dummy rows */
                                         .hidden = c->hidden,
                                         .ffn = c->ffn / share,
@@ -208,6 +206,49 @@ static int check(const moe_layer_t *l)
     return 0;
 }
 
+/* A list of the microbatches in flight, of which the handle's own is the first. */
+static int make_flight(moe_layer_t *l)
+{
+    if (l->main != l || l->config.in_flight < 2) {
+        return 0;
+    }
+    l->flight = calloc((size_t)l->config.in_flight, sizeof(struct moe_layer *));
+    if (l->flight == NULL) {
+        return LAYER_FAIL(l, MOE_E_NOMEM, "microbatches in flight");
+    }
+    l->flight[l->flying++] = l;
+    return 0;
+}
+
+/* What a rank does by itself: all that a configuration can be refused for, and what the exchange of `finish` needs. */
+static int begin(moe_layer_t *l, moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main)
+{
+    l->device = device;
+    l->config = *config;
+    l->main = main != NULL ? main : l;
+    l->last = l;
+    l->config.groups.ep = config->groups.ep != NULL ? config->groups.ep : config->ep;
+    int rc = check(l);
+    rc = rc ? rc : layer_tp_place(l);
+    rc = rc ? rc : etp_size(l, &l->etp_size);
+    if (rc == 0) {
+        struct moe_router_config router = router_config(l);
+        rc = main != NULL ? moe_router_new_beside(main->router, &l->router)
+                          : moe_router_new(device, &router, &l->router);
+    }
+    rc = rc ? rc : make_flight(l);
+    rc = rc ? rc : make_shared(l);
+    return rc ? rc : open_dispatcher(l);
+}
+
+/* The rest, with the exchange of the group's buffer, where there is one. */
+static int finish(moe_layer_t *l)
+{
+    int rc = moe_dispatcher_make(l->dispatcher);
+    rc = rc ? rc : make_experts(l);
+    return rc ? rc : make_memory(l);
+}
+
 int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_layer_t *main, moe_layer_t **out)
 {
     *out = NULL;
@@ -216,37 +257,13 @@ int layer_make(moe_device_t *device, const struct moe_layer_config *config, moe_
                         "a layer, or one more microbatch in flight, while the stream is captured: make it before");
     }
     moe_layer_t *l = calloc(1, sizeof(*l));
-    int etp = 1;
-    if (l == NULL) {
-        return moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a layer");
-    }
-    l->device = device;
-    l->config = *config;
-    l->main = main != NULL ? main : l;
-    l->last = l;
-    l->config.groups.ep = config->groups.ep != NULL ? config->groups.ep : config->ep;
-    int rc = check(l);
-    rc = rc ? rc : layer_tp_place(l);
-    rc = rc ? rc : etp_size(l, &etp);
-    bool fits = rc == 0; /* the same on all ranks, as the numbers and groups that were checked */
+    int rc = l != NULL ? moe_fail_at(begin(l, device, config, main), config->world_rank, config->layer)
+                       : moe_fail(MOE_E_NOMEM, config->world_rank, config->layer, "a layer");
+    rc = layer_agree_made(device, config, rc);
     if (rc == 0) {
-        struct moe_router_config router = router_config(l);
-        rc = main != NULL ? moe_router_new_beside(main->router, &l->router)
-                          : moe_router_new(device, &router, &l->router);
+        rc = moe_fail_at(finish(l), config->world_rank, config->layer);
+        rc = rc == MOE_E_COMM ? rc : layer_agree_made(device, config, rc); /* COMM: a peer has gone, perhaps */
     }
-    rc = rc ? rc : make_shared(l);
-    if (fits) {
-        struct moe_failure own;
-        moe_failure_keep(&own);
-        int made = make_dispatcher(l, rc);
-        if (rc != 0) { /* it made the exchange, if there is one; the failure is the one before */
-            moe_failure_restore(&own);
-        }
-        rc = rc ? rc : made;
-    }
-    rc = rc ? rc : make_experts(l, etp);
-    rc = rc ? rc : make_memory(l);
-    rc = layer_agree_made(l, rc);
     if (rc != 0) {
         layer_unmake(&l);
         return moe_fail_at(rc, config->world_rank, config->layer);
@@ -263,6 +280,7 @@ void layer_unmake(moe_layer_t **layer)
     }
     void *memory[] = {&l->one, &l->vote, &l->flip_index, &l->flip_probs, &l->flip_counts, &l->summands.all, &l->held};
     layer_free_memory(l);
+    free(l->flight);
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
         moe_device_free(l->device, memory[i]);
     }

@@ -11,8 +11,6 @@
  */
 #include "moe_core/layer/layer_state.h"
 
-#include <stdlib.h>
-
 static bool same(const struct moe_step *a, const struct moe_step *b)
 {
     return a->step == b->step && a->microbatch == b->microbatch && a->tag == b->tag;
@@ -26,17 +24,6 @@ static bool waits(const moe_layer_t *l)
 
 static int make_one_more(moe_layer_t *l, moe_layer_t **out)
 {
-    if (l->flight == NULL) {
-        l->flight = calloc((size_t)l->config.in_flight, sizeof(struct moe_layer *));
-        if (l->flight == NULL) {
-            return LAYER_FAIL(l, MOE_E_NOMEM, "microbatches in flight");
-        }
-        l->flight[l->flying++] = l;
-        if (l->turn == 0) { /* the handle's own has not been used */
-            *out = l;
-            return 0;
-        }
-    }
     int rc = layer_make(l->device, &l->config, l, &l->flight[l->flying]);
     *out = l->flight[l->flying];
     l->flying += rc == 0;
@@ -183,6 +170,5 @@ void moe_layer_destroy(moe_layer_t **layer)
     for (int32_t i = l->flying; i-- > 1;) {
         layer_unmake(&l->flight[i]);
     }
-    free(l->flight);
     layer_unmake(layer);
 }

@@ -35,7 +35,7 @@ struct moe_layer {
     moe_shared_t *shared;
     moe_dummy_t *dummies[2]; /* by form, each made when it is first used */
     moe_dummy_t *dummy;      /* the one of the forward under way or last done: one of the two */
-    int tp_size, tp_rank;
+    int tp_size, tp_rank, etp_size;
     int64_t ffn;     /* this rank's part of F */
     int64_t own_max; /* the most tokens of this rank's part of x */
     struct moe_plan plan;
@@ -45,7 +45,8 @@ struct moe_layer {
      * and the main one of all.
      */
     struct moe_layer *main;
-    struct moe_layer **flight; /* of main: [in_flight], flight[0] is main; NULL: one at a time */
+    struct moe_layer **flight; /* of main: [in_flight], flight[0] is main; NULL: one at a time. Owned, as all behind the
+                                  first */
     int32_t flying;            /* of main: how many are made */
     struct moe_layer *last;    /* of main: that of the last forward */
     uint64_t turn;             /* of main: forwards so far */
@@ -188,10 +189,11 @@ int layer_check_gradients(const moe_layer_t *layer);
 bool layer_goes_back(const moe_layer_t *layer);
 
 /*
- * layer_agree.c: says `failed` (0 or an error) to the ranks of the dispatch group, each of which has made its layer or
- * could not: an error on all of them, this rank's own or one that names the first rank that failed. COLLECTIVE.
+ * layer_agree.c: says `failed` (0 or an error) to the ranks of the dispatch group, and to those of tp, each of which
+ * has come so far in making its layer or could not: an error on all of them, this rank's own or one that names a rank
+ * that failed, and why. An error that was met in the stream before is this rank's failure, too. COLLECTIVE.
  */
-int layer_agree_made(moe_layer_t *layer, int failed);
+int layer_agree_made(moe_device_t *device, const struct moe_layer_config *config, int failed);
 /*
  * layer_agree.c: the rest of a pass whose peers wait for this rank, which has no memory: the collectives of the router
  * (where this pass `routes`) and of the vote on tp, with nothing in them, and the exchange of the dispatcher, which

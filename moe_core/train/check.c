@@ -32,25 +32,6 @@ static uint64_t hash(const float *data, int64_t count)
     return h;
 }
 
-/* Whether all ranks of comm hold the same `value`; -1 on failure. Collective. */
-static int agree(const struct model *m, ncclComm_t comm, uint64_t value)
-{
-    uint64_t *pair = NULL;
-    int same = -1;
-    if (moe_device_alloc(m->job->device, 2 * sizeof(*pair), (void **)&pair) != 0) {
-        return -1;
-    }
-    pair[0] = pair[1] = value;
-    cudaStream_t stream = moe_device_stream(m->job->device);
-    ncclResult_t nc = ncclAllReduce(&pair[0], &pair[0], 1, ncclUint64, ncclMin, comm, stream);
-    nc = nc != ncclSuccess ? nc : ncclAllReduce(&pair[1], &pair[1], 1, ncclUint64, ncclMax, comm, stream);
-    if (!job_nccl_failed(m->job, "AllReduce of checksums", nc) && moe_device_sync(m->job->device) == 0) {
-        same = pair[0] == pair[1];
-    }
-    moe_device_free(m->job->device, &pair);
-    return same;
-}
-
 static int check_replicas(struct check *check, const struct model *m, uint32_t step)
 {
     const struct {
@@ -70,11 +51,12 @@ static int check_replicas(struct check *check, const struct model *m, uint32_t s
         if (replicas[i].count == 0) {
             continue;
         }
-        int same = agree(m, replicas[i].comm, hash(replicas[i].data, replicas[i].count));
-        if (same < 0) {
-            return MOE_E_COMM;
+        uint64_t least = 0, most = 0;
+        int rc = job_range(m->job, replicas[i].comm, hash(replicas[i].data, replicas[i].count), &least, &most);
+        if (rc != 0) {
+            return rc;
         }
-        if (same == 0) {
+        if (least != most) {
             fprintf(stderr, "moe_train: rank %d: step %u: %s are not equal on all replicas\n", m->job->rank, step,
                     replicas[i].what);
             check->failed = true;
@@ -136,6 +118,29 @@ static int reference(struct check *check, const struct model *m, const struct co
     return rc;
 }
 
+/* Memory on rank 0 for a whole buffer of the model. */
+static double *whole_buffer(const struct check *check, int buffer)
+{
+    return calloc((size_t)check->whole.elements[buffer] + 1, sizeof(double));
+}
+
+static void free_params(struct ref_params *p)
+{
+    free(p->dense);
+    free(p->experts);
+    free(p->shared);
+    *p = (struct ref_params){.dense = NULL};
+}
+
+static bool make_params(const struct check *check, struct ref_params *out)
+{
+    *out = (struct ref_params){.dense = whole_buffer(check, TENSOR_DENSE),
+                               .experts = whole_buffer(check, TENSOR_EXPERTS),
+                               .shared = whole_buffer(check, TENSOR_SHARED)};
+    return out->dense != NULL && out->experts != NULL && out->shared != NULL;
+}
+
+/* What is kept over steps, and the memory of this one. Local. */
 static int start(struct check *check, const struct model *m)
 {
     if (check->tensors == NULL) {
@@ -143,16 +148,31 @@ static int start(struct check *check, const struct model *m)
         check->chosen = calloc((size_t)(m->shape.layers * m->shape.experts), sizeof(*check->chosen));
         check->tolerance = tolerances[m->options->dtype];
     }
-    return check->tensors != NULL && check->chosen != NULL ? 0 : MOE_E_NOMEM;
+    int rc = check->tensors != NULL && check->chosen != NULL ? 0 : MOE_E_NOMEM;
+    rc = rc ? rc : routing_new(m, &check->routing);
+    rc = rc ? rc : gather_whole_new(m, &check->whole);
+    if (rc == 0 && m->job->rank == 0 && (!make_params(check, &check->params) || !make_params(check, &check->got))) {
+        rc = MOE_E_NOMEM;
+    }
+    return rc ? rc : optim_check_before(&check->optim, m);
+}
+
+static void end(struct check *check, const struct model *m)
+{
+    free_params(&check->params);
+    free_params(&check->got);
+    gather_whole_free(m, &check->whole);
+    routing_free(m, &check->routing);
 }
 
 /* All ranks' shares of a set of buffers; collective. */
-static void gather_all(const struct model *m, bool gradients, struct ref_params *out)
+static int gather_all(struct check *check, const struct model *m, bool gradients, const struct ref_params *out)
 {
     const struct params *dense = &m->dense, *experts = &m->experts, *shared = &m->shared;
-    out->dense = gather_buffer(m, TENSOR_DENSE, gradients ? dense->grad : dense->value);
-    out->experts = gather_buffer(m, TENSOR_EXPERTS, gradients ? experts->grad : experts->value);
-    out->shared = gather_buffer(m, TENSOR_SHARED, gradients ? shared->grad : shared->value);
+    struct gather_whole *g = &check->whole;
+    int rc = gather_buffer(m, g, TENSOR_DENSE, gradients ? dense->grad : dense->value, out->dense);
+    rc = rc ? rc : gather_buffer(m, g, TENSOR_EXPERTS, gradients ? experts->grad : experts->value, out->experts);
+    return rc ? rc : gather_buffer(m, g, TENSOR_SHARED, gradients ? shared->grad : shared->value, out->shared);
 }
 
 static void report_first(const struct check *check, const struct model *m, uint32_t step, const struct difference *d)
@@ -217,27 +237,32 @@ out:
     return rc;
 }
 
+/* Whether all ranks can go on with the check; where one cannot, it says so. Collective. */
+static int all_can(const struct model *m, uint32_t step, int mine)
+{
+    int32_t who = -1;
+    if (mine == MOE_E_NOMEM) {
+        fprintf(stderr, "moe_train: --check: rank %d has no memory to check step %u\n", m->job->rank, step);
+    }
+    int rc = job_failed(m->job, mine != 0, &who);
+    return mine ? mine : rc ? rc : who >= 0 ? MOE_E_NOMEM : 0;
+}
+
 int check_step(struct check *check, const struct model *m, const struct corpus *corpus, uint32_t step, double loss)
 {
-    struct ref_params params = {.dense = NULL}, got = {.dense = NULL};
-    int rc = start(check, m);
-    rc = rc ? rc : check_replicas(check, m, step);
-    rc = rc ? rc : routing_gather(m, &check->routing);
-    rc = rc ? rc : optim_check_before(&check->optim, m);
+    int rc = all_can(m, step, start(check, m));
     if (rc == 0) {
-        gather_all(m, false, &params);
-        gather_all(m, true, &got);
+        rc = check_replicas(check, m, step);
+        rc = rc ? rc : routing_gather(m, &check->routing);
+        rc = rc ? rc : gather_all(check, m, false, &check->params);
+        rc = rc ? rc : gather_all(check, m, true, &check->got);
         check->steps++;
-        bool all = params.dense && params.experts && params.shared && got.dense && got.experts && got.shared;
-        rc = !all ? MOE_E_NOMEM : m->job->rank == 0 ? compare_step(check, m, corpus, step, loss, &params, &got) : 0;
     }
-    for (size_t i = 0; i < 2; i++) {
-        const struct ref_params *p = i == 0 ? &params : &got;
-        free(p->dense);
-        free(p->experts);
-        free(p->shared);
+    if (rc == 0) { /* what failed before is the groups', and no rank would be heard */
+        bool compares = m->job->rank == 0;
+        rc = all_can(m, step, compares ? compare_step(check, m, corpus, step, loss, &check->params, &check->got) : 0);
     }
-    routing_free(&check->routing);
+    end(check, m);
     return rc;
 }
 
@@ -247,8 +272,9 @@ void check_update(struct check *check, const struct model *m, uint32_t step)
     check->failed |= !optim_check_after(&check->optim, m, check->tensors, check->count, step, chosen);
 }
 
-void check_destroy(struct check *check)
+void check_destroy(struct check *check, const struct model *m)
 {
+    end(check, m);
     optim_check_destroy(&check->optim);
     free(check->tensors);
     free(check->chosen);

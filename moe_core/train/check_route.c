@@ -27,64 +27,64 @@ int64_t routing_at(const struct model *m, int32_t data_rank, uint32_t microbatch
     return data_rank * of_rank(m) + microbatch * of_microbatch(m);
 }
 
-/* Every rank's choices on the host, [ranks, of_rank]; owned, NULL on failure. */
-static int32_t *gather(const struct model *m, const int32_t *mine)
+int routing_new(const struct model *m, struct routing *out)
 {
-    int32_t *all = NULL, *out = NULL;
-    size_t bytes = (size_t)(of_rank(m) * m->job->world_size) * sizeof(*out);
-    if (moe_device_alloc(m->job->device, bytes, (void **)&all) != 0) {
-        return NULL;
+    size_t ranks = (size_t)m->job->world_size, whole = (size_t)(m->job->data_size * of_rank(m)) * sizeof(*out->choice);
+    *out = (struct routing){.choice = NULL};
+    if (m->choice == NULL) {
+        return 0;
     }
-    ncclResult_t nc =
-        ncclAllGather(mine, all, (size_t)of_rank(m), ncclInt32, m->job->world, moe_device_stream(m->job->device));
-    bool good = !job_nccl_failed(m->job, "AllGather of the routing", nc) && moe_device_sync(m->job->device) == 0;
-    out = good ? malloc(bytes) : NULL;
-    if (out != NULL) {
-        memcpy(out, all, bytes);
+    int rc =
+        moe_device_alloc(m->job->device, ranks * (size_t)of_rank(m) * sizeof(*out->gathered), (void **)&out->gathered);
+    if (rc == 0 && m->job->rank == 0) {
+        out->choice = malloc(whole + 1);
+        out->kept = malloc(whole + 1);
+        rc = out->choice != NULL && out->kept != NULL ? 0 : MOE_E_NOMEM;
     }
-    moe_device_free(m->job->device, &all);
-    return out;
+    if (rc != 0) {
+        routing_free(m, out);
+    }
+    return rc;
+}
+
+void routing_free(const struct model *m, struct routing *r)
+{
+    moe_device_free(m->job->device, &r->gathered);
+    free(r->choice);
+    free(r->kept);
+    *r = (struct routing){.choice = NULL};
 }
 
 /* The tokens of a data rank, of which each of `slices` ranks routed a part. */
-static int32_t *put_together(const struct model *m, const int32_t *all)
+static void put_together(const struct model *m, const int32_t *all, int32_t *out)
 {
     const struct train_options *o = m->options;
     int64_t ranks_each = m->job->world_size / m->job->data_size, rows = o->microbatches * m->shape.layers;
     int64_t slices = options_replicate(o) && o->tp_mode == MOE_TP_SPLIT_TOKENS ? ranks_each : 1;
     int64_t row = o->tokens * o->topk, part = row / slices;
-    int32_t *out = malloc((size_t)(m->job->data_size * of_rank(m)) * sizeof(*out));
-    for (int64_t d = 0; d < m->job->data_size && out != NULL; d++) {
+    for (int64_t d = 0; d < m->job->data_size; d++) {
         for (int64_t i = 0; i < rows * slices; i++) {
             int64_t r = i / slices, slice = i % slices;
             memcpy(out + d * of_rank(m) + r * row + slice * part, all + (d * ranks_each + slice) * of_rank(m) + r * row,
                    (size_t)part * sizeof(*out));
         }
     }
-    return out;
 }
 
-int routing_gather(const struct model *m, struct routing *out)
+/* Every rank's choices, put together in `out`, where that is not NULL. */
+static int gather(const struct model *m, struct routing *r, const int32_t *mine, int32_t *out)
 {
-    *out = (struct routing){.choice = NULL};
-    if (m->choice == NULL) {
-        return 0;
+    ncclResult_t nc = ncclAllGather(mine, r->gathered, (size_t)of_rank(m), ncclInt32, m->job->world,
+                                    moe_device_stream(m->job->device));
+    int rc = job_nccl_failed(m->job, "AllGather of the routing", nc) ? MOE_E_COMM : moe_device_sync(m->job->device);
+    if (rc == 0 && out != NULL) {
+        put_together(m, r->gathered, out);
     }
-    int32_t *choice = gather(m, m->choice), *kept = gather(m, m->kept);
-    int rc = choice != NULL && kept != NULL ? 0 : MOE_E_COMM;
-    if (rc == 0 && m->job->rank == 0) {
-        out->choice = put_together(m, choice);
-        out->kept = put_together(m, kept);
-        rc = out->choice != NULL && out->kept != NULL ? 0 : MOE_E_NOMEM;
-    }
-    free(choice);
-    free(kept);
     return rc;
 }
 
-void routing_free(struct routing *r)
+int routing_gather(const struct model *m, struct routing *r)
 {
-    free(r->choice);
-    free(r->kept);
-    *r = (struct routing){.choice = NULL};
+    int rc = r->gathered != NULL ? gather(m, r, m->choice, r->choice) : 0;
+    return rc || r->gathered == NULL ? rc : gather(m, r, m->kept, r->kept);
 }

@@ -26,20 +26,14 @@ static const char *const kind_names[CHECKPOINT_KINDS] = {"model", "optimizer.mea
 
 int checkpoint_agree(struct checkpoint *c, int64_t mine, int64_t *least)
 {
-    const struct job *job = c->model->job;
-    *c->word = mine;
-    ncclResult_t nc =
-        ncclAllReduce(c->word, c->word, 1, ncclInt64, ncclMin, job->world, moe_device_stream(job->device));
-    int rc = job_nccl_failed(job, "AllReduce about a checkpoint", nc) ? MOE_E_COMM : moe_device_sync(job->device);
-    *least = *c->word;
-    return rc;
+    return job_least(c->model->job, c->model->job->world, mine, least);
 }
 
 int checkpoint_all_good(struct checkpoint *c, bool failed)
 {
-    int64_t least = 0;
-    int rc = checkpoint_agree(c, failed ? -1 : 0, &least);
-    return rc != 0 ? rc : least < 0 ? MOE_E_STATE : 0;
+    int32_t who = -1;
+    int rc = job_failed(c->model->job, failed, &who);
+    return rc != 0 ? rc : who >= 0 ? MOE_E_STATE : 0;
 }
 
 const struct params *checkpoint_params(const struct model *m, enum tensor_buffer buffer)
@@ -173,10 +167,6 @@ int checkpoint_new(const struct train_options *o, struct model *m, const struct 
     if (o->save == NULL && o->resume == NULL) {
         return 0;
     }
-    int rc = moe_device_alloc(m->job->device, sizeof(*c->word), (void **)&c->word);
-    if (rc != 0) { /* not even what it takes to say so */
-        return rc;
-    }
     c->tensors = tensors_new(&m->shape, &c->count);
     bool failed = c->tensors == NULL || (m->job->rank == 0 && o->save != NULL && !folder_ready(c));
     return checkpoint_all_good(c, failed);
@@ -190,7 +180,6 @@ void checkpoint_destroy(struct checkpoint *c)
     if (c->lock >= 0) {
         close(c->lock);
     }
-    moe_device_free(c->model->job->device, &c->word);
     free(c->tensors);
     *c = (struct checkpoint){.lock = -1};
 }

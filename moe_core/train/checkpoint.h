@@ -13,8 +13,7 @@ struct checkpoint {
     const struct corpus *corpus;
     struct tensor *tensors;
     int32_t count;
-    int lock;      /* rank 0: the folder of --save, locked; -1: none */
-    int64_t *word; /* device [1]: what ranks agree on */
+    int lock; /* rank 0: the folder of --save, locked; -1: none */
 };
 
 /*

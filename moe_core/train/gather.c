@@ -80,36 +80,53 @@ static int64_t buffer_count(const struct model *m, enum tensor_buffer buffer)
     return buffer == TENSOR_EXPERTS ? m->experts.count : buffer == TENSOR_SHARED ? m->shared.count : m->dense.count;
 }
 
-double *gather_buffer(const struct model *m, enum tensor_buffer buffer, const float *share)
+int gather_whole_new(const struct model *m, struct gather_whole *out)
 {
-    int32_t count = 0;
-    int64_t elements = 0, mine = buffer_count(m, buffer);
-    struct tensor *tensors = tensors_new(&m->shape, &count);
-    struct gather_room room = {.most = 0};
-    float *whole = NULL;
-    bool gathered = gather_room_new(m->job, gather_elements(m->job, buffer, mine), &room) == 0 &&
-                    gather_shares(m, buffer, share, mine, &room) == 0;
-    for (int32_t i = 0; i < count; i++) {
-        elements += tensors[i].buffer == buffer ? tensor_count(&tensors[i]) : 0;
+    int64_t shares = 0, most = 0, whole[TENSOR_BUFFERS] = {0};
+    *out = (struct gather_whole){.tensors = NULL};
+    out->tensors = tensors_new(&m->shape, &out->count);
+    for (int32_t i = 0; i < out->count && out->tensors != NULL; i++) {
+        whole[out->tensors[i].buffer] += tensor_count(&out->tensors[i]);
     }
-    whole = calloc((size_t)elements + 1, sizeof(*whole));
-    double *out = calloc((size_t)elements + 1, sizeof(*out));
-    bool good = tensors != NULL && gathered && whole != NULL && out != NULL;
-    for (int32_t i = 0; i < count && good; i++) {
-        const struct tensor *t = &tensors[i];
+    for (int b = 0; b < TENSOR_BUFFERS; b++) {
+        int64_t gathered = gather_elements(m->job, (enum tensor_buffer)b, buffer_count(m, (enum tensor_buffer)b));
+        shares = gathered > shares ? gathered : shares;
+        most = whole[b] > most ? whole[b] : most;
+        out->elements[b] = whole[b];
+    }
+    out->whole = m->job->rank == 0 ? malloc((size_t)most * sizeof(*out->whole) + 1) : NULL;
+    bool lacks = out->tensors == NULL || (m->job->rank == 0 && out->whole == NULL);
+    int rc = lacks ? MOE_E_NOMEM : gather_room_new(m->job, shares, &out->room);
+    if (rc != 0) {
+        gather_whole_free(m, out);
+    }
+    return rc;
+}
+
+void gather_whole_free(const struct model *m, struct gather_whole *g)
+{
+    gather_room_free(m->job, &g->room);
+    free(g->tensors);
+    free(g->whole);
+    *g = (struct gather_whole){.tensors = NULL};
+}
+
+int gather_buffer(const struct model *m, struct gather_whole *g, enum tensor_buffer buffer, const float *share,
+                  double *out)
+{
+    int64_t mine = buffer_count(m, buffer);
+    int rc = gather_shares(m, buffer, share, mine, &g->room);
+    if (rc != 0 || out == NULL) {
+        return rc;
+    }
+    for (int32_t i = 0; i < g->count; i++) {
+        const struct tensor *t = &g->tensors[i];
         if (t->buffer == buffer) {
-            gather_place(m->job, t, room.host + t->local_at, mine, whole + t->whole_at);
+            gather_place(m->job, t, g->room.host + t->local_at, mine, g->whole + t->whole_at);
         }
     }
-    for (int64_t i = 0; i < elements && good; i++) {
-        out[i] = (double)whole[i];
+    for (int64_t i = 0; i < g->elements[buffer]; i++) {
+        out[i] = (double)g->whole[i];
     }
-    free(tensors);
-    gather_room_free(m->job, &room);
-    free(whole);
-    if (!good) {
-        free(out);
-        out = NULL;
-    }
-    return out;
+    return 0;
 }

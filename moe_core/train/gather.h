@@ -34,10 +34,24 @@ int gather_shares(const struct model *model, enum tensor_buffer buffer, const fl
  */
 void gather_place(const struct job *job, const struct tensor *t, const float *shares, int64_t stride, float *to);
 
+/* What gathering whole buffers of the model takes. One that is all zero needs no free. */
+struct gather_whole {
+    struct gather_room room;
+    struct tensor *tensors;
+    int32_t count;
+    float *whole; /* rank 0: the largest buffer */
+    int64_t elements[TENSOR_BUFFERS];
+};
+/* Makes room for any buffer of the model. Local. Errors: NOMEM. */
+int gather_whole_new(const struct model *model, struct gather_whole *out);
+void gather_whole_free(const struct model *model, struct gather_whole *whole);
+
 /*
- * A whole buffer of the model, widened, in the layout of shape.h. `share` is this rank's part of it: parameters,
- * gradients or moments. Collective on gather_comm. Owned by the caller (free); NULL on failure.
+ * A whole buffer of the model, widened, in the layout of shape.h, into out [whole->elements]; NULL, and on other ranks
+ * than rank 0: this rank takes part and keeps nothing. `share` is this rank's part of it: parameters, gradients or
+ * moments. Collective on gather_comm, and takes no memory. Errors: COMM, DEVICE.
  */
-double *gather_buffer(const struct model *model, enum tensor_buffer buffer, const float *share);
+int gather_buffer(const struct model *model, struct gather_whole *whole, enum tensor_buffer buffer, const float *share,
+                  double *out);
 
 #endif

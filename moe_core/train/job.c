@@ -36,6 +36,37 @@ bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc)
     return nc != ncclSuccess;
 }
 
+int job_least(const struct job *job, ncclComm_t comm, int64_t mine, int64_t *least)
+{
+    job->words[0] = mine;
+    ncclResult_t nc =
+        ncclAllReduce(job->words, job->words, 1, ncclInt64, ncclMin, comm, moe_device_stream(job->device));
+    int rc = job_nccl_failed(job, "AllReduce of an agreement", nc) ? MOE_E_COMM : moe_device_sync(job->device);
+    *least = job->words[0];
+    return rc;
+}
+
+int job_range(const struct job *job, ncclComm_t comm, uint64_t mine, uint64_t *least, uint64_t *most)
+{
+    uint64_t *pair = (uint64_t *)job->words;
+    cudaStream_t stream = moe_device_stream(job->device);
+    pair[0] = pair[1] = mine;
+    ncclResult_t nc = ncclAllReduce(&pair[0], &pair[0], 1, ncclUint64, ncclMin, comm, stream);
+    nc = nc != ncclSuccess ? nc : ncclAllReduce(&pair[1], &pair[1], 1, ncclUint64, ncclMax, comm, stream);
+    int rc = job_nccl_failed(job, "AllReduce of checksums", nc) ? MOE_E_COMM : moe_device_sync(job->device);
+    *least = pair[0];
+    *most = pair[1];
+    return rc;
+}
+
+int job_failed(const struct job *job, bool failed, int32_t *who)
+{
+    int64_t least = 0;
+    int rc = job_least(job, job->world, failed ? -1 - job->rank : 0, &least);
+    *who = least < 0 ? (int32_t)(-1 - least) : -1;
+    return rc;
+}
+
 static ncclConfig_t named(const char *name)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -198,7 +229,8 @@ int job_start(const struct train_options *options, struct job *job)
     if (communicators(options, job) != 0) {
         return -1;
     }
-    if (moe_device_new_host(&job->device) != 0) {
+    if (moe_device_new_host(&job->device) != 0 ||
+        moe_device_alloc(job->device, 2 * sizeof(*job->words), (void **)&job->words) != 0) {
         fprintf(stderr, "moe_train: rank %d: %s\n", job->rank, moe_last_error());
         return -1;
     }
@@ -207,6 +239,9 @@ int job_start(const struct train_options *options, struct job *job)
 
 void job_end(struct job *job)
 {
+    if (job->device != NULL) {
+        moe_device_free(job->device, &job->words);
+    }
     moe_device_destroy(&job->device);
     if (job->parts == 1) {
         job->block = NULL;

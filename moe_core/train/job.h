@@ -23,6 +23,7 @@ struct job {
                          ep, and then not owned */
     ncclComm_t data;  /* ranks with the same tp rank; where tp is 1 the same as world, and then not owned */
     moe_device_t *device;
+    int64_t *words; /* device [2]: for agreements, so that a rank without memory can take part in them */
 };
 
 /* Whether the options can be laid out over so many ranks; where not, one line on standard error. Any thread. */
@@ -37,6 +38,18 @@ int job_start(const struct train_options *options, struct job *job);
 
 /* Destroys what job_start made; collective. */
 void job_end(struct job *job);
+
+/*
+ * The least, or the largest, of all ranks' numbers of comm, on every rank; COLLECTIVE, and a wait. Takes no memory.
+ * Errors: COMM, DEVICE.
+ */
+int job_least(const struct job *job, ncclComm_t comm, int64_t mine, int64_t *least);
+int job_range(const struct job *job, ncclComm_t comm, uint64_t mine, uint64_t *least, uint64_t *most);
+/*
+ * Whether a rank of the job has `failed`: *who is the last such rank, -1 without one. COLLECTIVE on world, and a wait.
+ * Errors: COMM, DEVICE.
+ */
+int job_failed(const struct job *job, bool failed, int32_t *who);
 
 /* Whether nc is a failure; if so, prints "rank R: <what>: <message>". */
 bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc);

@@ -371,7 +371,9 @@ out:
         moe_device_free(t.job.device, &t.empty);
         step_reduce_destroy(&t.reduce);
         hazard_destroy(&t.hazard);
-        check_destroy(&t.check);
+        if (model) {
+            check_destroy(&t.check, &t.model);
+        }
         checkpoint_destroy(&t.checkpoint);
         if (model) {
             model_destroy(&t.model);

@@ -46,7 +46,7 @@ static void note(char op, ncclDataType_t type, ncclComm_t comm, size_t count)
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    note('R', type, comm, count);
+    note(op == ncclMin && type == ncclInt64 ? 'N' : 'R', type, comm, count);
     return ((__typeof__(ncclAllReduce) *)next("ncclAllReduce"))(send, recv, count, type, op, comm, stream);
 }
 

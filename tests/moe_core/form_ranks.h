@@ -23,7 +23,7 @@ enum {
     FORM_H = 12,
     FORM_F = 4,
     FORM_S = 4, /* ffn of the shared expert */
-    FORM_BATCHES = 3,
+    FORM_BATCHES = 4,
     FORM_LAYERS = 3,
     FORM_CALLS = 160,
     FORM_OBLIGATIONS = 24,
@@ -60,7 +60,7 @@ struct form_case {
 };
 
 struct form_call {
-    char op;   /* 'R' AllReduce, 'G' AllGather, 'S' ReduceScatter, 'A' a group */
+    char op;   /* 'R' AllReduce, 'N' one that agrees on a layer, 'G' AllGather, 'S' ReduceScatter, 'A' a group */
     char kind; /* 'f' float32, 'h' 16 bits, 'i' int64, 'm' int32, 'b' bytes */
     bool on_tp;
     size_t count;

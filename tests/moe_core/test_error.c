@@ -55,6 +55,29 @@ static void layer_leaves_a_failure_alone_that_names_its_place(void **state)
                         "rank 5, a token count is negative or too large: in one of the layers 2 to 4");
 }
 
+/* What a rank tells its peers: the reason without the place, and whether it is its own. */
+static void detail_is_known_apart_from_place_and_text(void **state)
+{
+    (void)state;
+    struct moe_failure kept;
+    moe_fail(MOE_E_SHAPE, 3, 2, "%d rows", 7);
+    moe_failure_keep(&kept);
+    assert_string_equal(kept.message + kept.detail, "7 rows");
+    assert_int_equal(kept.code, MOE_E_SHAPE);
+    moe_fail(MOE_E_ARG, MOE_NO_RANK, MOE_NO_LAYER, "no router preset");
+    moe_fail_at(MOE_E_ARG, 5, 7);
+    moe_failure_keep(&kept);
+    assert_string_equal(kept.message + kept.detail, "no router preset");
+    assert_int_equal(kept.code, MOE_E_ARG);
+    assert_false(kept.told);
+    assert_int_equal(moe_told(moe_fail(MOE_E_COUNT, 5, 2, "rank 1")), MOE_E_COUNT);
+    moe_failure_keep(&kept);
+    assert_true(kept.told);
+    moe_fail(MOE_E_COUNT, 5, 2, "rank 1");
+    moe_failure_keep(&kept);
+    assert_false(kept.told);
+}
+
 static void success_changes_no_message(void **state)
 {
     (void)state;
@@ -83,6 +106,7 @@ int main(void)
         cmocka_unit_test(layer_adds_its_place_to_a_failure_without_one),
         cmocka_unit_test(word_layer_in_a_detail_is_not_a_place),
         cmocka_unit_test(layer_leaves_a_failure_alone_that_names_its_place),
+        cmocka_unit_test(detail_is_known_apart_from_place_and_text),
         cmocka_unit_test(success_changes_no_message),
         cmocka_unit_test(long_message_is_cut_and_keeps_its_place),
     };

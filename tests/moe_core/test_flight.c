@@ -112,7 +112,7 @@ static void test_one_microbatch_too_many_is_refused_before_any_call(void **state
     c.unnamed = false;
     c.config.in_flight = 0; /* one at a time: the second forward drops the first, and no place is made for it */
     c.order = "ABa";
-    check_refused(&c, "no forward of microbatch 0 of step 9 waits", calls - 1);
+    check_refused(&c, "no forward of microbatch 0 of step 9 waits", calls - 2);
     c.config.in_flight = -1;
     form_run(&c, a);
     assert_int_equal(a[0].rc, MOE_E_ARG);

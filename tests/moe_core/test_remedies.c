@@ -524,33 +524,58 @@ static void test_local_remedies_act_on_one_rank_alone(void **state)
     }
 }
 
-static void test_a_legacy_sum_where_the_caller_sums_is_refused(void **state)
+/* Both ranks of tp, which tell each other whether they have a layer. */
+struct sums {
+    ncclComm_t tp;
+    int rank, refused[2], made[2];
+};
+
+static void *make_sums(void *arg)
 {
-    (void)state;
+    struct sums *s = arg;
     moe_device_t *device = NULL;
     moe_layer_t *layer = NULL;
-    ncclComm_t pair[2];
-    assert_int_equal(ncclCommInitAll(pair, 2, NULL), ncclSuccess);
-    assert_int_equal(moe_device_new_host(&device), 0);
+    if (cudaSetDevice(s->rank) != cudaSuccess || moe_device_new_host(&device) != 0) {
+        return NULL;
+    }
     for (int twice = 0; twice < 2; twice++) {
         struct moe_layer_config config = {.max_tokens = T,
                                           .hidden = H,
                                           .ffn = F,
                                           .experts = L,
                                           .topk = 1,
-                                          .groups = {.tp = pair[0]},
+                                          .groups = {.tp = s->tp},
                                           .router_sum = MOE_ROUTER_SUM_CALLER};
         config.options.legacy_router_unsummed = !twice;
         config.options.legacy_router_summed_twice = twice;
-        assert_int_equal(moe_layer_new(device, &config, &layer), MOE_E_ARG);
-        assert_null(layer);
+        s->refused[twice] = moe_layer_new(device, &config, &layer);
         config.router_sum = MOE_ROUTER_SUM_LAYER;
-        assert_int_equal(moe_layer_new(device, &config, &layer), 0);
+        s->made[twice] = layer != NULL ? MOE_E_STATE : moe_layer_new(device, &config, &layer);
         moe_layer_destroy(&layer);
     }
     moe_device_destroy(&device);
-    ncclCommDestroy(pair[0]);
-    ncclCommDestroy(pair[1]);
+    return NULL;
+}
+
+static void test_a_legacy_sum_where_the_caller_sums_is_refused(void **state)
+{
+    (void)state;
+    struct sums sums[2];
+    pthread_t thread[2];
+    ncclComm_t pair[2];
+    assert_int_equal(ncclCommInitAll(pair, 2, NULL), ncclSuccess);
+    for (int r = 0; r < 2; r++) {
+        sums[r] = (struct sums){.tp = pair[r], .rank = r, .made = {1, 1}};
+        assert_int_equal(pthread_create(&thread[r], NULL, make_sums, &sums[r]), 0);
+    }
+    for (int r = 0; r < 2; r++) {
+        pthread_join(thread[r], NULL);
+        for (int twice = 0; twice < 2; twice++) {
+            assert_int_equal(sums[r].refused[twice], MOE_E_ARG);
+            assert_int_equal(sums[r].made[twice], 0);
+        }
+        ncclCommDestroy(pair[r]);
+    }
 }
 
 static void test_a_second_sum_of_the_router_is_refused(void **state)

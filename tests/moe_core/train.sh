@@ -227,6 +227,24 @@ no-memory)
     NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" --save "$dir/b" # of a rank that is not there
     cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
+check-no-memory)
+    # A rank that has no memory to gather with for --check: all ranks end by it. The largest gather is that of the
+    # experts, 16 x 3 x 64 x 36 floats, which is no other size of the job.
+    library=$3
+    set -- --spawn 2 --ep 2 --layers 1 --context 3 --hidden 36 --ffn 64 --experts 16 --steps 2 --check
+    export NO_MEMORY_BYTES=442368
+    for rank in 0 1; do
+        NO_MEMORY_RANK=$rank LD_PRELOAD=$library run "rank-$rank" 1 "$@"
+        grep -q "moe_train: --check: rank $rank has no memory to check step 0" "$dir/rank-$rank.err" ||
+            fail "nothing was said about rank $rank"
+        for told in 0 1; do
+            grep -q "^moe_train: rank $told: check: out of memory" "$dir/rank-$rank.err" ||
+                fail "rank $told did not end by itself"
+        done
+        [ -z "$(curve "rank-$rank")" ] || fail 'a step was taken'
+    done
+    NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" # of a rank that is not there
+    ;;
 killed)
     # Killed in the middle of a save: the older checkpoint is whole, the new one is not there, and what is half written
     # goes with the next job that saves. A pipe in the place of the file holds the writer: it stands there for certain.

@@ -108,8 +108,6 @@ struct moe_dispatcher_config {
     struct moe_shared
         *shared; /* alltoall: a shared expert that runs beside the dispatcher's collectives; borrowed; NULL: none */
     struct moe_dispatcher_legacy legacy;
-    int failed; /* 0, or the error that keeps the caller from making what belongs to the dispatcher: it takes part in
-                   the exchange that makes the group's buffer, where there is one, and gets its error back */
     int32_t world_rank; /* appears in messages */
     uint32_t layer;     /* appears in messages */
 };
@@ -145,6 +143,15 @@ struct moe_dispatch_plan {
  * UNSUPPORTED (an option that the kind does not have), COMM.
  */
 int moe_dispatcher_new(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out);
+
+/*
+ * The same in two steps, for a caller whose ranks agree in between that each has taken the first one: `open` refuses
+ * what can be refused and calls no peer; `make` does the rest, with the exchange that makes the group's buffer, where
+ * the kind has one (COLLECTIVE). What keeps a rank from going on in `make` is told in that exchange; what comes behind
+ * it is not. The dispatcher serves once it is made, and is destroyed after any failure. Errors: as moe_dispatcher_new.
+ */
+int moe_dispatcher_open(moe_device_t *device, const struct moe_dispatcher_config *config, moe_dispatcher_t **out);
+int moe_dispatcher_make(moe_dispatcher_t *dispatcher);
 /* Frees the dispatcher and clears the pointer. NULL is allowed. */
 void moe_dispatcher_destroy(moe_dispatcher_t **dispatcher);
 

@@ -53,12 +53,20 @@ struct moe_ep_buffer_want {
                     the caller takes what it needs from the device's pool. The areas are NULL until somebody acquires
                     them without bounds */
     int failed;  /* 0, or the error that keeps this rank from going on: it takes part in the exchange, where there is
-                    one, says so, and gets its error back */
+                    one, says which, and gets its error back */
 };
 
 /*
+ * Gives the object of (device, comm) with the room that the exchange takes, and no area: one of moe_ep_buffer_acquire
+ * on the same group, while it is held, lacks no memory of its own for the exchange. No collective; each *out needs a
+ * release of its own. Threads as above. Errors: NOMEM, COMM.
+ */
+int moe_ep_buffer_open(moe_device_t *device, ncclComm_t comm, moe_ep_buffer_t **out);
+
+/*
  * The same as moe_ep_buffer_acquire, with bounds or without. Where a rank has `failed`, or finds no memory for the
- * areas, its peers get NOMEM from the exchange instead of waiting for it later.
+ * areas, its peers get its error from the exchange instead of waiting for it later. A rank that has not even the room
+ * of the exchange (moe_ep_buffer_open) fails alone.
  */
 int moe_ep_buffer_acquire_as(moe_device_t *device, ncclComm_t comm, const struct moe_ep_buffer_want *want,
                              moe_ep_buffer_t **out);

@@ -207,9 +207,10 @@ struct moe_step {
 int moe_layer_preset(const char *name, struct moe_layer_config *config);
 
 /*
- * Makes a layer. COLLECTIVE on the group whose ranks meet in the dispatcher, with a wait: where a rank fails, for want
- * of memory above all, all of them get an error, the others one that names it and has its code; a rank fails alone, and
- * its peers wait, with COMM and without host or pinned memory for the layer itself or for the words of that exchange.
+ * Makes a layer. COLLECTIVE on the group whose ranks meet in the dispatcher and on groups.tp, with waits: where a rank
+ * fails, because its configuration is refused or for want of any memory, all of them get an error, the others one that
+ * names it and has its code and its reason. A rank fails alone, and its peers wait, where its stream is captured
+ * (STATE), or where an exchange of the making itself fails with COMM.
  * *out is owned by the caller; borrows device and what `config` points to. All functions of a layer: one thread at a
  * time. Errors: NOMEM, SHAPE (numbers that do not divide), UNSUPPORTED (an option that the kind of dispatcher does not
  * have), COMM, ARG (a legacy sum of the router in a layer whose caller sums it, or two of them at once), and the errors

@@ -1,5 +1,6 @@
 /* test_graph.c: CUDA graphs: captured calls, launches as collective acts, mixing with other work, lifetimes, and what
  * hangs or is refused. */
+#include "tests/faults/refuse.h"
 #include "tests/hostnccl/nccl/harness.h"
 
 #include <pthread.h>
@@ -74,6 +75,35 @@ static void case_mixed(struct rank *r)
         CHECK(out[i] == r->n);
     }
     CUDA(cudaStreamDestroy(other));
+    destroy(r, exec);
+}
+
+/*
+ * A launch that finds no memory takes no place in the communicator's order: what is launched next does not wait for it,
+ * and the peers, who launch once, meet the launch that did not fail.
+ */
+static void case_fails(struct rank *r)
+{
+    int in = r->rank, out = -1, after = -1;
+    int64_t refused = 0;
+    cudaGraphExec_t exec = capture_sum(r, &in, &out);
+
+    refuse_in("cudaGraphLaunch");
+    for (bool fails = r->rank == 0; fails; refused += fails) {
+        refuse_begin(refused, false);
+        cudaError_t error = cudaGraphLaunch(exec, r->stream);
+        fails = refusing.asked > refused;
+        refuse_end();
+        CHECK(error == (fails ? cudaErrorMemoryAllocation : cudaSuccess));
+        (void)cudaGetLastError();
+    }
+    CHECK(r->rank != 0 || refused > 4);
+    if (r->rank != 0) {
+        CUDA(cudaGraphLaunch(exec, r->stream));
+    }
+    NCCL(ncclAllReduce(&in, &after, 1, ncclInt, ncclMax, r->comm, r->stream));
+    CUDA(cudaStreamSynchronize(r->stream));
+    CHECK(out == r->n * (r->n - 1) / 2 && after == r->n - 1);
     destroy(r, exec);
 }
 
@@ -343,6 +373,7 @@ static void case_many_launches(struct rank *r)
 
 static const struct rank_case cases[] = {{"replay", case_replay, false},
                                          {"mixed", case_mixed, false},
+                                         {"fails", case_fails, false},
                                          {"groups", case_groups, false},
                                          {"capture_alone", case_capture_alone, false},
                                          {"half_captured", case_half_captured, false},
@@ -370,6 +401,12 @@ static void test_captured_and_other_work_mix_in_order(void **state)
     (void)state;
     ranks_run("mixed", 3, 30, NULL);
     threads_run(cases, "mixed", 2);
+}
+
+static void test_a_launch_that_fails_takes_no_place(void **state)
+{
+    (void)state;
+    ranks_run("fails", 2, 30, NULL);
 }
 
 static void test_groups_and_point_to_point_replay(void **state)
@@ -425,6 +462,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_launch_communicates),
         cmocka_unit_test(test_captured_and_other_work_mix_in_order),
+        cmocka_unit_test(test_a_launch_that_fails_takes_no_place),
         cmocka_unit_test(test_groups_and_point_to_point_replay),
         cmocka_unit_test(test_capturing_is_no_communication),
         cmocka_unit_test(test_a_launch_that_a_rank_leaves_out_hangs_the_others),
