@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 import warnings
 import zlib
 
@@ -271,8 +272,9 @@ def check_killed(model, optimizer):
         try:
             writer = Killed(folder, per_thread_copy_ahead=0)  # which is said not to ask for a stream
             dcp.save({"app": checkpoint.State(model, optimizer)}, storage_writer=writer, no_dist=True)
-        finally:
-            os._exit(9)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(9)
     want("how the child ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), -signal.SIGKILL)
     want("what it left", [name[:2] for name in os.listdir(folder)], ["__"])
     refused("what a killed save left", dcp.api.CheckpointException, "metadata", dcp.load,

@@ -66,6 +66,9 @@ def check_cuts():
             continue
         c, what = config(gated_linear_unit=gated, add_bias_linear=bias), f"ep {ep}, etp {etp}, gated {gated}, {bias}"
         whole = mlp_of(c).state_dict()
+        for key in whole:
+            if "bias" in key:
+                whole[key].normal_()
         ranks = []
         for ep_rank, etp_rank in itertools.product(range(ep), range(etp)):
             part = mlp_of(c, ep, ep_rank, etp, etp_rank, seed=5)
@@ -162,9 +165,18 @@ def check_state():
     want("names under a wrapper", sorted(shards.of_model(wrapped)), sorted(shards.of_model(model)))
 
 
+def check_release():
+    """State says which PyTorch it needs where it has an older one."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 5):
+        refused("an old PyTorch", ImportError, "needs PyTorch 2.5", checkpoint.State, torch.nn.Linear(2, 2))
+    else:
+        checkpoint.State(torch.nn.Linear(2, 2))
+
+
 def check_shards():
     """The number of layouts."""
     check_draw()
     check_titan()
     check_state()
+    check_release()
     return check_cuts()

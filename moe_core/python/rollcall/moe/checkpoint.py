@@ -133,6 +133,17 @@ def to_local(model, state):
     return found
 
 
+def _need_protocol():
+    """A release that does not ask for __create_write_items__ would take a Whole for a tensor like any other."""
+    try:
+        from torch.distributed.tensor import DTensor
+        known = hasattr(DTensor, "__create_write_items__")
+    except ImportError:
+        known = False
+    if not known:
+        raise ImportError(f"rollcall.moe.checkpoint needs PyTorch 2.5 or later, and this is {torch.__version__}")
+
+
 def _refuse_cut_elsewhere(model):
     """Megatron-LM cuts the parameters of other modules, too, and only its own checkpoints know how."""
     megatron = sys.modules.get("megatron.core.parallel_state")
@@ -153,6 +164,7 @@ class State:
     PyTorch 2.5."""
 
     def __init__(self, model, optimizers=()):
+        _need_protocol()
         _refuse_cut_elsewhere(model)
         self.model = model
         self.optimizers = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
