@@ -231,6 +231,21 @@ def check_async(layouts):
         fail("the older stager was accepted")
 
 
+def check_wrapped(layouts):
+    """Wrappers' names are no part of a checkpoint."""
+    model = layouts.model("ep 2, etp 2")
+    optimizer, folder = optimizer_of(model, 0.5), os.path.join(FOLDER, "wrapped")
+    filled(model, optimizer, 13)
+    dcp.save({"app": checkpoint.State(torch.compile(model), optimizer)}, checkpoint_id=folder)
+    other = layouts.model("dp 4")
+    second = optimizer_of(other, 0.75)
+    filled(other, second, 14)  # alike on all ranks, as DistributedDataParallel wants it
+    wrapped = torch.nn.parallel.DistributedDataParallel(other)
+    poisoned(other, second)
+    dcp.load({"app": checkpoint.State(wrapped, second)}, checkpoint_id=folder)
+    check_has("compiled, to DistributedDataParallel", other, second, 13, 0.5)
+
+
 class Failing(dcp.FileSystemWriter):
     def write_data(self, plan, planner):
         done = super().write_data(plan, planner)
@@ -269,8 +284,9 @@ def check_killed(model, optimizer):
     folder = os.path.join(FOLDER, "killed")
     child = os.fork()
     if child == 0:
+        torch.Tensor.is_pinned = lambda self: False  # the CUDA runtime, which a forked process cannot ask
         try:
-            writer = Killed(folder, per_thread_copy_ahead=0)  # which is said not to ask for a stream
+            writer = Killed(folder, per_thread_copy_ahead=0)  # without a stream
             dcp.save({"app": checkpoint.State(model, optimizer)}, storage_writer=writer, no_dist=True)
         except BaseException:
             traceback.print_exc()
@@ -322,7 +338,7 @@ def main():
     kinds = layers(device, world, mesh["dp"]), megatrons(), titans(row)
     start = time.monotonic()
     loads = [check_kind(layouts) for layouts in kinds]
-    for check in (check_async, check_failed, check_example, check_warning):
+    for check in (check_async, check_wrapped, check_failed, check_example, check_warning):
         check(kinds[0])
     if RANK == 0:
         print(f"job_checkpoint: {SIZE} ranks, {' + '.join(map(str, loads))} loads in other layouts in every bit, torch "
