@@ -636,6 +636,7 @@ class MoELayer(torch.nn.Module):
         self._step, self._counted = None, 0  # set_step's; forwards so far
         self._loss_scale = 1.0
         self._config = self._c_config()
+        self._cut_by = self._cut_along()
         self._make_parameters()
         self._open()
 
@@ -674,29 +675,19 @@ class MoELayer(torch.nn.Module):
             router.groups = router.group_topk = 0
         return cls(hidden, ffn, experts or all_experts, topk or best, max_tokens, device, router=router, **more)
 
-    def _shards(self):
-        """(first expert, local experts, part of F, parts, part of the shared F, parts)"""
-        g, d = self.groups, self.dispatch
-        rank, size = (g.ep.rank, g.ep.size) if g.ep else (0, 1)
-        etp = (g.etp.rank, g.etp.size) if g.etp else (0, 1)
-        tp = (g.tp.rank, g.tp.size) if g.tp else (0, 1)
-        if d.tp_mode == "shard_experts" and tp[1] > 1 and etp[1] == 1:
-            etp = tp
-        local = self.experts // size
-        return rank * local, local, *etp, *tp
-
     def _shapes(self):
-        e, h, f = self.experts, self.hidden, self.expert
-        _, local, _, parts, _, shared_parts = self._shards()
-        ffn, shared = self.ffn // parts, f.shared_ffn // shared_parts
+        """{name: (shape of this rank's tensor, type, whether the options ask for it)} of all parameters."""
+        e, h, f, s, options = self.experts, self.hidden, self.ffn, self.expert.shared_ffn, self.expert
         wide, one, gate = self.dtype, torch.float32, self.router.gate_dtype
-        return {"gate": ((e, h), gate, True), "gate_bias": ((e,), gate, self.router.gate_bias),
-                "w1": ((local, 2 * ffn, h), wide, True), "b1": ((local, 2 * ffn), wide, f.bias),
-                "w2": ((local, h, ffn), wide, True), "b2": ((local, h), wide, f.bias),
-                "shared_w1": ((2 * shared, h), one, shared > 0),
-                "shared_b1": ((2 * shared,), one, shared > 0 and f.shared_bias),
-                "shared_w2": ((h, shared), one, shared > 0), "shared_b2": ((h,), one, shared > 0 and f.shared_bias),
-                "shared_gate": ((h,), one, shared > 0 and f.shared_gate)}
+        whole = {"gate": ((e, h), gate, True), "gate_bias": ((e,), gate, self.router.gate_bias),
+                 "w1": ((e, 2 * f, h), wide, True), "b1": ((e, 2 * f), wide, options.bias),
+                 "w2": ((e, h, f), wide, True), "b2": ((e, h), wide, options.bias),
+                 "shared_w1": ((2 * s, h), one, s > 0), "shared_b1": ((2 * s,), one, s > 0 and options.shared_bias),
+                 "shared_w2": ((h, s), one, s > 0), "shared_b2": ((h,), one, s > 0 and options.shared_bias),
+                 "shared_gate": ((h,), one, s > 0 and options.shared_gate)}
+        parts = {name: {dim: comm.size for dim, (comm, _) in cut.items()} for name, cut in self._cut_by.items()}
+        return {name: (tuple(n // parts.get(name, {}).get(dim, 1) for dim, n in enumerate(shape)), dtype, wanted)
+                for name, (shape, dtype, wanted) in whole.items()}
 
     def _make_parameters(self):
         for name, (shape, dtype, wanted) in self._shapes().items():
@@ -718,28 +709,38 @@ class MoELayer(torch.nn.Module):
                 else:
                     value.copy_(torch.randn(value.shape) / value.shape[-1] ** 0.5)
 
+    def _cut_along(self):
+        """{name: {dimension: (communicator, blocks)}}: along the dimension the whole tensor is so many runs of one
+        length (gate rows, linear rows), each of which is spread over the ranks of the communicator."""
+        g = self.groups
+        beside = g.tp if self.dispatch.tp_mode == "shard_experts" and (g.etp is None or g.etp.size == 1) else g.etp
+        cuts = {"w1": {0: (g.ep, 1), 1: (beside, 2)}, "w2": {0: (g.ep, 1), 2: (beside, 1)}, "b2": {0: (g.ep, 1)},
+                "shared_w1": {0: (g.tp, 2)}, "shared_w2": {1: (g.tp, 1)}}
+        cuts.update(b1=cuts["w1"], shared_b1=cuts["shared_w1"])
+        return {name: {dim: by for dim, by in cut.items() if by[0] is not None and by[0].size > 1}
+                for name, cut in cuts.items()}
+
+    def cuts(self):
+        """How this rank's tensors lie in those of the whole model: {name: (name there, {dimension: (index, ranks,
+        blocks)})}. Along the dimension the whole is `blocks` runs of one length, and this rank has part `index` of
+        `ranks` of each (rollcall.moe.shards). Other dimensions, and tensors without any, are whole here."""
+        return {name: (name, {dim: (comm.rank, comm.size, blocks) for dim, (comm, blocks) in cut.items()})
+                for name, cut in self._cut_by.items()}
+
     def load_full(self, full):
         """From the tensors of one whole model, {"gate": [E,H], "w1": [E,2F,H], ...}: this rank takes its experts and
-        its slices."""
-        first, local, part, parts, shared_part, shared_parts = self._shards()
-
-        def columns(tensor, dim, index, count):  # of [gate rows | linear rows]: a slice of each
-            gate, linear = tensor.chunk(2, dim)
-            return torch.cat([gate.chunk(count, dim)[index], linear.chunk(count, dim)[index]], dim)
-
+        its slices. MoeError "shape" where they are not this layer's."""
+        cuts = self.cuts()
         with torch.no_grad():
             for name, value in self.state_dict(keep_vars=True).items():
-                given = full[name]
-                if name in ("w1", "b1"):
-                    given = columns(given[first:first + local], 1, part, parts)
-                elif name == "w2":
-                    given = given[first:first + local].chunk(parts, 2)[part]
-                elif name == "b2":
-                    given = given[first:first + local]
-                elif name in ("shared_w1", "shared_b1"):
-                    given = columns(given, 0, shared_part, shared_parts)
-                elif name == "shared_w2":
-                    given = given.chunk(shared_parts, 1)[shared_part]
+                given, cut = full[name], cuts.get(name, (name, {}))[1]
+                want = tuple(n * cut[dim][1] if dim in cut else n for dim, n in enumerate(value.shape))
+                if tuple(given.shape) != want:
+                    _fail("shape", f"layer {self.layer}: {name} of the whole model is {tuple(given.shape)}, wanted "
+                          f"{want}")
+                for dim, (index, ranks, blocks) in cut.items():
+                    runs = [run.chunk(ranks, dim)[index] for run in given.chunk(blocks, dim)]
+                    given = runs[0] if blocks == 1 else torch.cat(runs, dim)
                 value.copy_(given)
 
     def gather_full(self):
@@ -747,29 +748,12 @@ class MoELayer(torch.nn.Module):
         ...}, of the layer's types, and copies. A collective call on ep, etp and tp, in the same order of layers on all
         ranks. load_full of a layer in another layout takes it: so a model moves between layouts. Replicated parameters
         are this rank's own."""
-        g, shards = self.groups, self._shards()
-        beside = g.tp if self.dispatch.tp_mode == "shard_experts" and (g.etp is None or g.etp.size == 1) else g.etp
-
-        def pieces(tensor, comm):
-            return list(comm.all_gather(tensor)) if comm is not None and comm.size > 1 else [tensor]
-
-        def columns(parts, dim):
-            halves = [part.chunk(2, dim) for part in parts]
-            return torch.cat([gate for gate, _ in halves] + [linear for _, linear in halves], dim)
-
         full = {}
         for name, value in self.state_dict().items():
             whole = value.detach().contiguous()
-            if name in ("w1", "b1"):
-                whole = columns(pieces(whole, beside if shards[3] > 1 else None), 1)
-            elif name == "w2":
-                whole = torch.cat(pieces(whole, beside if shards[3] > 1 else None), 2)
-            elif name in ("shared_w1", "shared_b1"):
-                whole = columns(pieces(whole, g.tp), 0)
-            elif name == "shared_w2":
-                whole = torch.cat(pieces(whole, g.tp), 1)
-            if name in EXPERT_PARAMETERS:
-                whole = torch.cat(pieces(whole, g.ep), 0)
+            for dim, (comm, blocks) in reversed(self._cut_by.get(name, {}).items()):
+                pieces = [piece.chunk(blocks, dim) for piece in comm.all_gather(whole)]
+                whole = torch.cat([piece[block] for block in range(blocks) for piece in pieces], dim)
             full[name] = whole.clone()
         return full
 

@@ -2,11 +2,14 @@
 """rollcall.moe without PyTorch: check_plain.py PACKAGE_FOLDER. What can be imported, what is said where PyTorch is
 missing, and the layouts (layout.py), whose every number is looked up by indices as well.
 
-The Python that runs this may have PyTorch: it is hidden. A tensor is a list of numbers with a shape here.
+The Python that runs this may have PyTorch: it is hidden. A tensor is a list of numbers with a shape here
+(plain_tensor.py).
 """
 import itertools
 import subprocess
 import sys
+
+from plain_tensor import Tensor
 
 PACKAGE = sys.argv[1]
 sys.path.insert(0, PACKAGE)
@@ -16,8 +19,8 @@ import sys
 sys.path.insert(0, {package!r})
 for name in ("torch", "megatron", "torchtitan", "transformer_engine"):
     sys.modules[name] = None  # importing it fails
-import rollcall.moe, rollcall.moe.layout
-for name in ("megatron", "torchtitan", "linear"):
+import rollcall.moe, rollcall.moe.layout, rollcall.moe.shards
+for name in ("megatron", "torchtitan", "linear", "checkpoint"):
     try:
         __import__("rollcall.moe." + name)
     except ImportError as error:
@@ -30,52 +33,6 @@ for name in ("megatron", "torchtitan", "linear"):
         sys.exit(name + " was imported without PyTorch")
 print("said")
 """
-
-
-class Tensor:
-    """As much of a tensor as convert() asks for."""
-
-    def __init__(self, shape, memory=None, stride=None, offset=0):
-        self.shape, self.offset, size = tuple(shape), offset, 1
-        self.stride = stride or self.strides()
-        for length in self.shape:
-            size *= length
-        self.memory = memory if memory is not None else [None] * size
-
-    def strides(self):
-        made = []
-        for length in reversed(self.shape):
-            made.insert(0, made[0] * before if made else 1)
-            before = length
-        return tuple(made)
-
-    def places(self):
-        return [self.offset + sum(i * s for i, s in zip(index, self.stride))
-                for index in itertools.product(*map(range, self.shape))]
-
-    def at(self, *index):
-        return self.memory[self.offset + sum(i * s for i, s in zip(index, self.stride))]
-
-    def new_empty(self, shape):
-        return Tensor(shape)
-
-    def as_strided(self, shape, stride, offset):
-        return Tensor(shape, self.memory, stride, offset)
-
-    def copy_(self, other):
-        if self.shape != other.shape:
-            raise AssertionError(f"{other.shape} copied to {self.shape}")
-        for to, value in zip(self.places(), other.places()):
-            self.memory[to] = other.memory[value]
-
-    def detach(self):
-        return self
-
-    def contiguous(self):
-        return self
-
-    def storage_offset(self):
-        return self.offset
 
 
 def fail(text):

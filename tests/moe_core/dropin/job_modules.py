@@ -6,6 +6,7 @@ import types
 
 import torch
 
+import shard_cases
 import support
 from rollcall.moe import layout, linear, megatron, torchtitan
 from rollcall.moe.linear import MoeError
@@ -313,7 +314,8 @@ def check_convert():
     refused("a model without experts", ValueError, "no GroupedExperts", torchtitan.convert, torch.nn.Linear(2, 2))
 
 
-counts = check_mlp(), check_titan()
+counts = check_mlp(), check_titan(), shard_cases.check_shards()
 for check in (check_mlp_rest, check_delay, check_parameters, check_states, check_refused, check_convert):
     check()
-print(f"job_modules: {counts[0]} cases of TEGroupedMLP and {counts[1]} of GroupedExperts as float64")
+print(f"job_modules: {counts[0]} cases of TEGroupedMLP and {counts[1]} of GroupedExperts as float64, {counts[2]} "
+      "layouts of parts")

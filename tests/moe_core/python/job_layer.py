@@ -19,6 +19,7 @@ import torch
 
 import make_vectors
 import moe_core
+from shares import check_shares
 
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 TOKENS = [7, 0, 5, 9]  # of rank 0, 1, ...; one has none
@@ -355,6 +356,8 @@ def check_errors(device):
     expect("arg", "legacy", lambda: make(dispatch=moe_core.Dispatch(legacy=("legacy_nothing",))))
     expect("nan", "", lambda: make()(torch.full((2, 8), float("nan"))))
     layer = make()
+    expect("shape", "gate of the whole model is (4, 8), wanted (8, 8)",
+           lambda: layer.load_full(make(experts=4).gather_full()))
     layer.w1.main_grad = torch.zeros(layer.w1.shape, dtype=torch.float64)
     expect("arg", "main_grad", lambda: layer(torch.zeros(2, 8)))
     layer = make()
@@ -521,6 +524,7 @@ def check_gather(device, world):
                 fail(f"gather: {name}: {key} is another than the one that was loaded")
             got[key].add_(1)  # of its own: the layer keeps what it has
         again = layer.gather_full()
+        check_shares(f"gather: {name}", layer, world, again, fail)
         if set(again) != set(layer.state_dict()) or not torch.equal(again["gate"] + 1, got["gate"]):
             fail(f"gather: {name}: what was gathered is the layer's own")
         full = again

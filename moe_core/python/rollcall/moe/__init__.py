@@ -2,6 +2,8 @@
 
     rollcall.moe.megatron      TEGroupedMLP, and the grouped linears that Megatron-LM's own TEGroupedMLP can be built of
     rollcall.moe.torchtitan    GroupedExperts
+    rollcall.moe.checkpoint    models with these experts, or with layers of moe_core.py, in torch.distributed.checkpoint
+    rollcall.moe.shards        which numbers of the whole model a rank has; needs nothing but Python
     rollcall.moe.linear        the grouped linear that both stand on, as a function with a gradient
     rollcall.moe.layout        where each framework keeps which number of an expert; needs nothing but Python
 

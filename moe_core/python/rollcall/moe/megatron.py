@@ -15,7 +15,7 @@ the process groups where none are given. config is read, never imported: any obj
 """
 import inspect
 
-from . import layout, need_torch
+from . import layout, need_torch, shards
 
 torch = need_torch(__name__)
 import torch.utils.checkpoint  # noqa: E402
@@ -140,7 +140,7 @@ class TEGroupedLinear(torch.nn.Module):
         if getattr(config, "perform_initialization", True) and device.type != "meta":
             with torch.no_grad(), _ExpertRandom(device):
                 for i in range(self.num_gemms):
-                    init_method(getattr(self, f"weight{i}"))
+                    self._draw(i, init_method)
         # What Megatron's optimizers, gradient norms and data parallelism look for on a parameter. Without
         # tensor_model_parallel the norm would leave out the experts of all tensor parallel ranks but the first.
         for name, value in self.named_parameters():
@@ -150,6 +150,39 @@ class TEGroupedLinear(torch.nn.Module):
             value.partition_stride = 1
             if self.delay_wgrad_compute and name.startswith("weight"):
                 value.skip_backward_post_hook = True
+
+    def _draw(self, i, init_method):
+        """On a GPU each rank draws what it has. On the CPU all expert tensor parallel ranks draw the same whole weight,
+        in float32, and take their slices, as Megatron-LM's ColumnParallelLinear and RowParallelLinear do there: so an
+        expert begins alike in every number of slices."""
+        weight = getattr(self, f"weight{i}")
+        if weight.device.type != "cpu":
+            init_method(weight)
+            return
+        share = shards.share(f"weight{i}", weight.shape, self._cut("weight"))
+        whole = torch.empty(share.shape, dtype=torch.float32)
+        init_method(whole)
+        shards.take(share, whole, weight)
+
+    def _cut(self, what):
+        """Along which dimension of a weight or a bias the expert tensor parallel ranks have parts: rollcall.moe.shards.
+        Of a gated fc1 each has a part of the gate's rows, then one of the linear rows."""
+        index, ranks = _rank(self.pg_collection, "expt_tp"), _size(self.pg_collection, "expt_tp")
+        if ranks == 1 or self.parallel_mode is None or self.parallel_mode == "row" and what == "bias":
+            return {}
+        if self.parallel_mode == "row":
+            return {1: (index, ranks, 1)}
+        return {0: (index, ranks, 2 if getattr(self.config, "gated_linear_unit", False) else 1)}
+
+    def cuts(self):
+        """For checkpoints of torch.distributed.checkpoint (rollcall.moe.checkpoint): an expert has the number that it
+        has on one rank. Not with interleaved gate and linear rows in several slices."""
+        if getattr(self.config, "moe_mlp_glu_interleave_size", None) and _size(self.pg_collection, "expt_tp") > 1:
+            raise NotHere("rollcall.moe.megatron: slices of interleaved rows (moe_mlp_glu_interleave_size) have no "
+                          "form in a checkpoint")
+        first = _rank(self.pg_collection, "ep") * self.num_gemms
+        return {f"{what}{i}": (f"{what}{first + i}", self._cut(what)) for what in ("weight", "bias")
+                for i in range(self.num_gemms)}
 
     def _weights(self):
         return [getattr(self, f"weight{i}") for i in range(self.num_gemms)]

@@ -49,7 +49,11 @@ class GroupedExperts(torch.nn.Module):
     GroupedExperts(dim, hidden_dim, num_experts, use_grouped_mm): parameters w1 [E,F,D], w2 [E,D,F], w3 [E,F,D].
     GroupedExperts(config), config.dim, .hidden_dim, .num_experts: parameters w1_EFD, w2_EDF, w3_EFD.
     forward(x [R,D], num_tokens_per_expert [E]) returns [R,D]. Parameters are not initialised until init_weights().
+    expert_parallel: (rank, ranks) where num_experts are those of one rank and the parameters are plain tensors, for
+    rollcall.moe.checkpoint; torchtitan's expert parallelism makes them DTensors, which say it themselves.
     """
+
+    expert_parallel = (0, 1)
 
     def __init__(self, dim, hidden_dim=None, num_experts=None, use_grouped_mm=True):
         super().__init__()
@@ -65,6 +69,11 @@ class GroupedExperts(torch.nn.Module):
 
     def forward(self, x, num_tokens_per_expert):
         return _forward(self, x, num_tokens_per_expert)
+
+    def cuts(self):
+        """For checkpoints of torch.distributed.checkpoint (rollcall.moe.checkpoint)."""
+        rank, ranks = self.expert_parallel
+        return {name: (name, {0: (rank, ranks, 1)} if ranks > 1 else {}) for name, _ in self.named_parameters()}
 
     def init_weights(self, init_std):
         """Normal, cut at two in absolute value: the gate's deviation is 0.02, the others' init_std."""
