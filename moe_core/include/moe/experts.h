@@ -14,6 +14,7 @@
 #include "activation.h"
 #include "device.h"
 #include "dtype.h"
+#include "fp8.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,6 +50,7 @@ struct moe_experts_config {
     enum moe_dtype bias;                    /* of b1, b2 */
     enum moe_dtype main_grad;               /* of all parameter gradients: float32, bfloat16, float16 */
     bool block_scales;                      /* FP8: one scale per 128 x 128 block; else one per expert */
+    struct moe_fp8 fp8;                     /* products of FP8 by FP8 (linear.h); hidden and ffn multiples of 16 */
     bool has_bias;
     enum moe_activation activation;
     struct moe_clamp clamp;
