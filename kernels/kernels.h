@@ -92,9 +92,9 @@ int moe_kernel_linear_host(moe_kernel_gemm_t *gemm, const struct moe_linear_pass
  * type is e4m3; the weights' scales are group[].scale, one for each 128 x 128 block or one for all.
  *
  *              in                      other                               out
- *   FORWARD    x [rows,k]              group[].weight [n,k]                y [rows,n], with group[].bias where it is set
- *   DGRAD      dy [rows,n]             the same weights as [groups,k,n]    dx [rows,k]
- *   WGRAD      dy [n,pitch], `down`    x [k,pitch], `down`                 group[].d_weight [n,k]
+ *   FORWARD    x [rows,k]              group[].weight [n,k]                y [rows,n], with group[].bias where it is
+ * set DGRAD      dy [rows,n]             the same weights as [groups,k,n]    dx [rows,k] WGRAD      dy [n,pitch],
+ * `down`    x [k,pitch], `down`                 group[].d_weight [n,k]
  *
  * y and dx are bfloat16. FORWARD: k a multiple of 16, n of 8; DGRAD: n of 16, k of 8; WGRAD: n and k of 8.
  */

@@ -266,8 +266,7 @@ template <typename T> static int launch(moe_device_t *device, const Rounding &r)
 
 extern "C" int moe_cuda_quantize(moe_device_t *device, const struct moe_quantize *a)
 {
-    if ((a->to_type != MOE_E4M3 && a->to_type != MOE_E5M2) ||
-        (a->how != MOE_FP8_TENSOR && a->how != MOE_FP8_BLOCKS)) {
+    if ((a->to_type != MOE_E4M3 && a->to_type != MOE_E5M2) || (a->how != MOE_FP8_TENSOR && a->how != MOE_FP8_BLOCKS)) {
         return MOE_E_ARG;
     }
     if (a->groups == 0) {

@@ -7,8 +7,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* to [groups,k,n] from the pass's FP8 weights [n,k], for groups with rows; the rest of `to` is left. groups > 0; n and k
- * multiples of 16. Enqueues. 0 or DEVICE. */
+/* to [groups,k,n] from the pass's FP8 weights [n,k], for groups with rows; the rest of `to` is left. groups > 0; n and
+ * k multiples of 16. Enqueues. 0 or DEVICE. */
 int moe_turn_weights(const struct moe_linear_pass *pass, uint8_t *to, cudaStream_t stream);
 
 #endif

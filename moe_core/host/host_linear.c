@@ -4,10 +4,10 @@
  * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part is computed block by
  * block: numbers that are not float32 are widened into the thread's scratch memory, multiplied in float32 and narrowed
  * once, as tensor cores do with a float32 accumulator. Products of FP8 by FP8
- * are the same over rows that were rounded first (host_fp8.c). A block is small enough that the widened numbers are still in a
- * near cache when they are multiplied. Widening whole tensors was rejected, because a pass uses an expert's weights
- * once. For groups with few rows the weights are not widened at all: the loops of host_small_body.h read them as they
- * are. Groups without rows never reach the BLAS, because its rules for beta with k = 0 are not reliable.
+ * are the same over rows that were rounded first (host_fp8.c). A block is small enough that the widened numbers are
+ * still in a near cache when they are multiplied. Widening whole tensors was rejected, because a pass uses an expert's
+ * weights once. For groups with few rows the weights are not widened at all: the loops of host_small_body.h read them
+ * as they are. Groups without rows never reach the BLAS, because its rules for beta with k = 0 are not reliable.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"

@@ -56,9 +56,9 @@ static int check_device(moe_device_t *device, const struct moe_linear_config *c)
                                        .fp8_grad = moe_linear_fp8_grad(&c->fp8)};
         rc = moe_device_ops(device)->linear(device, &none);
     }
-    return rc != MOE_E_UNSUPPORTED ? rc
-                                   : FAIL(rc, "FP8 by FP8: device \"%s\" has no such product (sm_90a has)",
-                                          moe_device_name(device));
+    return rc != MOE_E_UNSUPPORTED
+               ? rc
+               : FAIL(rc, "FP8 by FP8: device \"%s\" has no such product (sm_90a has)", moe_device_name(device));
 }
 
 int moe_linear_fp8_check(moe_device_t *device, const struct moe_linear_config *config)

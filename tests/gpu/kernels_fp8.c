@@ -110,7 +110,7 @@ static struct problem fp8_problem(struct check *c, const struct way *w, size_t p
                                    (struct wanted){.n = n,
                                                    .k = k,
                                                    .position = position,
-                                                   .more_rows = position % 3,
+                                                   .more_rows = (int64_t)(position % 3),
                                                    .beta = position % 2 ? 1.0f : 0.0f,
                                                    .bias_scale = 0.5f,
                                                    .has_bias = position % 2 == 0,
@@ -220,6 +220,7 @@ static void graphs(struct check *c)
             problem_counts(c, &p, i);
             twin_poison(c, &p.y);
             twin_poison(c, &p.dx);
+            twin_poison(c, &p.d_weight);
             for (int side = 0; side < SIDES; side++) {
                 launched(c, (int)cudaGraphLaunch(exec[side], moe_device_stream(c->device[side])), "replay");
             }
@@ -283,8 +284,11 @@ static struct twin turned(struct check *c, const struct problem *p)
 static void scaled_rows(struct check *c, const struct twin *from, enum moe_dtype type, const struct twin *scales,
                         int64_t width, const struct twin *wide)
 {
-    struct moe_cast widen = {
-        .count = from->count, .from_type = type, .to_type = MOE_F32, .from = twin_at(from, HOST), .to = twin_at(wide, HOST)};
+    struct moe_cast widen = {.count = from->count,
+                             .from_type = type,
+                             .to_type = MOE_F32,
+                             .from = twin_at(from, HOST),
+                             .to = twin_at(wide, HOST)};
     launched(c, moe_device_ops(c->device[HOST])->cast(c->device[HOST], &widen), "cast");
     both_found(c, 0, "cast");
     float *x = twin_at(wide, HOST);
@@ -348,8 +352,8 @@ static void by_name(struct check *c, const char *name, enum moe_kernel_backend b
             continue;
         }
         struct kinds t = {MOE_F32, MOE_E4M3, MOE_F32, MOE_F32, i % 3 != 0};
-        struct problem p = problem_new(
-            c, t, (struct wanted){.n = 144, .k = 272 + 16 * (int64_t)(i % 7), .position = i / 4});
+        struct problem p =
+            problem_new(c, t, (struct wanted){.n = 144, .k = 272 + 16 * (int64_t)(i % 7), .position = i / 4});
         by_name_one(c, &p, i % 2 ? MOE_LINEAR_DGRAD : MOE_LINEAR_FORWARD, i / 2 % 2 ? MOE_E5M2 : MOE_E4M3, backend,
                     gemm_positions[i / 4]);
         problem_free(c, &p);

@@ -159,8 +159,8 @@ static const uint16_t *places_of(uint32_t n)
 }
 
 /* The last of the 128 threads computes for all. */
-static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, uint32_t k,
-                    enum emu_element a_type, enum emu_element b_type, bool adds, bool a_is_mn_major, bool b_is_mn_major,
+static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, uint32_t k, enum emu_element a_type,
+                    enum emu_element b_type, bool adds, bool a_is_mn_major, bool b_is_mn_major,
                     const struct emu_site *site)
 {
     static thread_local std::vector<float> a, b, sums;

@@ -15,7 +15,8 @@
 
 enum { GROUPS = 5, N = 144, K = 272, SLACK = 3, ROWS = 160, BLOCKS = 2 * 3 };
 
-static const int64_t patterns[][GROUPS] = {{0, 131, 1, 0, 17}, {5, 0, 0, 129, 2}, {0, 0, 0, 0, 0}, {16, 16, 16, 16, 16}};
+static const int64_t patterns[][GROUPS] = {
+    {0, 131, 1, 0, 17}, {5, 0, 0, 129, 2}, {0, 0, 0, 0, 0}, {16, 16, 16, 16, 16}};
 enum { PATTERNS = sizeof(patterns) / sizeof(patterns[0]) };
 
 struct trial {
@@ -24,7 +25,7 @@ struct trial {
     moe_device_t *device;
     moe_linear_t *linear;
     int64_t *m;
-    uint16_t *x, *dy, *y, *dx, *bias;
+    uint16_t *x, *dy, *x_whole, *dy_whole, *y, *dx, *bias; /* whole: without slack */
     uint8_t *weight;
     float *scale, *main_grad, *before, *bias_grad;
     struct moe_param param[GROUPS], *params[GROUPS];
@@ -57,6 +58,8 @@ static void set_up(struct trial *t, struct moe_fp8 fp8, bool block_scales, bool 
     t->m = support_array(t->device, GROUPS, sizeof(*t->m));
     t->x = support_array(t->device, ROWS * K, 2);
     t->dy = support_array(t->device, ROWS * N, 2);
+    t->x_whole = support_array(t->device, ROWS * K, 2);
+    t->dy_whole = support_array(t->device, ROWS * N, 2);
     t->y = support_array(t->device, ROWS * N, 2);
     t->dx = support_array(t->device, ROWS * K, 2);
     t->bias = typed_random(t->device, MOE_BF16, GROUPS * N, 1, &state, NULL);
@@ -67,10 +70,10 @@ static void set_up(struct trial *t, struct moe_fp8 fp8, bool block_scales, bool 
     t->bias_grad = support_floats(t->device, GROUPS * N);
     /* Gradients are small, and some columns of both are smaller still: blocks differ in their scales. */
     for (int64_t i = 0; i < ROWS * K; i++) {
-        typed_put(MOE_BF16, t->x, i, ldexp(support_random(&state), (int)(i % 7) - (int)(i % K / 100) * 4));
+        typed_put(MOE_BF16, t->x_whole, i, ldexp(support_random(&state), (int)(i % 7) - (int)(i % K / 100) * 4));
     }
     for (int64_t i = 0; i < ROWS * N; i++) {
-        typed_put(MOE_BF16, t->dy, i, ldexp(support_random(&state), -20 - (int)(i % 5) + (int)(i / N % 3) * 5));
+        typed_put(MOE_BF16, t->dy_whole, i, ldexp(support_random(&state), -20 - (int)(i % 5) + (int)(i / N % 3) * 5));
     }
     for (int64_t i = 0; i < GROUPS * BLOCKS; i++) {
         t->scale[i] = (float)(0.01 + 0.004 * (double)i); /* no powers of two */
@@ -79,17 +82,16 @@ static void set_up(struct trial *t, struct moe_fp8 fp8, bool block_scales, bool 
     for (int g = 0; g < GROUPS; g++) {
         t->biases[g] = t->bias + g * N;
         t->bias_grads[g] = t->bias_grad + g * N;
-        t->param[g] = (struct moe_param){.data = t->weight + g * N * K,
-                                         .scale = t->scale + g * blocks_of(t),
-                                         .main_grad = t->main_grad + g * N * K};
+        t->param[g] = (struct moe_param){
+            .data = t->weight + g * N * K, .scale = t->scale + g * blocks_of(t), .main_grad = t->main_grad + g * N * K};
         t->params[g] = !packed || g == 0 ? &t->param[g] : NULL;
     }
 }
 
 static void tear_down(struct trial *t)
 {
-    void *arrays[] = {&t->m, &t->x, &t->dy, &t->y, &t->dx, &t->bias, &t->weight, &t->scale, &t->main_grad, &t->before,
-                      &t->bias_grad};
+    void *arrays[] = {&t->m,    &t->x,      &t->dy,    &t->x_whole,   &t->dy_whole, &t->y,        &t->dx,
+                      &t->bias, &t->weight, &t->scale, &t->main_grad, &t->before,   &t->bias_grad};
     for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++) {
         moe_device_free(t->device, arrays[i]);
     }
@@ -114,6 +116,8 @@ static void prepare(struct trial *t, const int64_t *pattern)
     memset(t->dx, 0x77, ROWS * K * 2);
     memcpy(t->main_grad, t->before, GROUPS * N * K * sizeof(float));
     memset(t->bias_grad, 0, GROUPS * N * sizeof(float));
+    memcpy(t->x, t->x_whole, ROWS * K * 2);
+    memcpy(t->dy, t->dy_whole, ROWS * N * 2);
     memset(t->x + rows_of(t) * K, 0xff, (size_t)((ROWS - rows_of(t)) * K) * 2);
     memset(t->dy + rows_of(t) * N, 0xff, (size_t)((ROWS - rows_of(t)) * N) * 2);
 }
@@ -122,9 +126,8 @@ static void both_ways(struct trial *t)
 {
     struct moe_linear_call call = {.weights = t->params, .biases = t->biases, .bias_grads = t->bias_grads};
     assert_int_equal(moe_linear_forward_call(t->linear, &call, t->x, t->m, rows_of(t) + SLACK, t->y), 0);
-    assert_int_equal(moe_linear_backward(t->linear, t->dy, t->dx,
-                                         t->accumulate ? MOE_MICROBATCH_LATER : MOE_MICROBATCH_FIRST),
-                     0);
+    assert_int_equal(
+        moe_linear_backward(t->linear, t->dy, t->dx, t->accumulate ? MOE_MICROBATCH_LATER : MOE_MICROBATCH_FIRST), 0);
 }
 
 /* the answers */
@@ -281,7 +284,9 @@ static void test_products_are_of_rounded_rows(void **state)
         struct trial t = {.accumulate = way % 2 != 0};
         set_up(&t,
                (struct moe_fp8){.rows = way / 8 ? MOE_FP8_TENSOR : MOE_FP8_BLOCKS,
-                                .grad = way % 8 == 6 ? MOE_E4M3 : way % 8 == 7 ? MOE_E5M2 : MOE_F32,
+                                .grad = way % 8 == 6   ? MOE_E4M3
+                                        : way % 8 == 7 ? MOE_E5M2
+                                                       : MOE_F32,
                                 .wide_wgrad = way % 8 == 5},
                way / 2 % 2 != 0, way / 4 % 2 != 0);
         prepare(&t, patterns[way % 2]);

@@ -130,10 +130,10 @@ static void test_blocks_at_the_edges_of_a_type(void **state)
         uint8_t byte;
     } edge[] = {
         {MOE_E4M3, 0.0f, 1.0f, 0x00},
-        {MOE_E4M3, 448.0f, 1.0f, 0x7e}, /* the largest: nothing saturates, nothing is scaled away */
+        {MOE_E4M3, 448.0f, 1.0f, 0x7e},         /* the largest: nothing saturates, nothing is scaled away */
         {MOE_E4M3, 0x1.c00002p+8f, 2.0f, 0x76}, /* the next float: 224 */
         {MOE_E4M3, -512.0f, 2.0f, 0xf8},
-        {MOE_E4M3, 1.0f, 0x1p-8f, 0x78}, /* 256 */
+        {MOE_E4M3, 1.0f, 0x1p-8f, 0x78},        /* 256 */
         {MOE_E4M3, 0x1p-149f, 0x1p-126f, 0x00}, /* below half the smallest number at the smallest scale */
         {MOE_E4M3, 0x1p-126f, 0x1p-126f, 0x38}, /* there it is 1 */
         {MOE_E4M3, 0x1.fffffep+127f, 0x1p+120f, 0x78},

@@ -2,9 +2,9 @@
  * fp8.h: products of FP8 by FP8: how rows are rounded for them, and what a linear asks for.
  *
  * An FP8 weight alone (MOE_FP8_STORAGE) is a way to store it: rows stay 16 or 32 bit, and a product is of the rows as
- * they are. With TENSOR or BLOCKS the rows are rounded to FP8 as well, in each of the three products, from the rows that
- * the caller gives; nothing of it is kept from one product to the next, so that a microbatch may be resumed, moved or
- * computed again like any other.
+ * they are. With TENSOR or BLOCKS the rows are rounded to FP8 as well, in each of the three products, from the rows
+ * that the caller gives; nothing of it is kept from one product to the next, so that a microbatch may be resumed, moved
+ * or computed again like any other.
  *
  *              forward y = x w^T       dgrad dx = dy w          wgrad dw = dy^T x
  *   rounded    x (e4m3)                dy (`grad`)              dy (`grad`) and x (e4m3)

@@ -39,8 +39,8 @@ struct moe_linear_config {
     bool fuse_wgrad_accumulation; /* weight gradients go into main_grad */
     bool delay_wgrad;             /* weight and bias gradients are left to moe_linear_backward_dw */
     bool packed;                  /* one parameter [groups,N,K] for all groups: struct moe_param */
-    float bias_scale; /* forward multiplies the bias by this number, backward does not: 1/P with P expert tensor
-                         parallel ranks; 0 means 1 */
+    float bias_scale;   /* forward multiplies the bias by this number, backward does not: 1/P with P expert tensor
+                           parallel ranks; 0 means 1 */
     struct moe_fp8 fp8; /* products of FP8 by FP8: e4m3 weights, bfloat16 activations, features multiples of 16 */
 };
 

@@ -428,8 +428,8 @@ struct moe_linear_group {
  * One pass of the grouped linear of linear.h. For groups without rows, WGRAD and BGRAD store zeros with beta 0 and do
  * nothing with beta 1. FORWARD: y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in
  * float32, cast once. BGRAD: the sum of bias_probs[r] * dy[r], without bias_scale, because with expert tensor
- * parallelism each of P ranks adds 1/P of the bias while the gradient is whole. With fp8 FORWARD, DGRAD and WGRAD are of
- * rows that are rounded to FP8 (fp8.h), which the back end does itself: bfloat16 activations, e4m3 weights, n and k
+ * parallelism each of P ranks adds 1/P of the bias while the gradient is whole. With fp8 FORWARD, DGRAD and WGRAD are
+ * of rows that are rounded to FP8 (fp8.h), which the back end does itself: bfloat16 activations, e4m3 weights, n and k
  * multiples of 16. A back end that has no such product answers UNSUPPORTED, to a pass of no groups, too.
  */
 struct moe_linear_pass {
