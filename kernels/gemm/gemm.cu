@@ -409,8 +409,9 @@ static bool fits_fp8(const struct moe_kernel_fp8 *f)
 {
     int64_t along = f->kind == MOE_LINEAR_FORWARD ? f->k : f->n, across = f->kind == MOE_LINEAR_FORWARD ? f->n : f->k;
     return f->groups >= 0 && f->n >= 1 && f->k >= 1 && across % 8 == 0 &&
-           along % (f->kind == MOE_LINEAR_WGRAD ? 8 : 16) == 0 && f->rows >= 0 && f->n <= INT32_MAX &&
-           f->k <= INT32_MAX && (unsigned)f->kind <= MOE_LINEAR_WGRAD && moe_fp8_pitch(f->rows, f->groups) <= INT32_MAX;
+           along % (f->kind == MOE_LINEAR_WGRAD ? 8 : 16) == 0 && f->rows >= 0 && f->rows <= INT32_MAX &&
+           f->n <= INT32_MAX && f->k <= INT32_MAX && (unsigned)f->kind <= MOE_LINEAR_WGRAD &&
+           moe_fp8_pitch(f->rows, f->groups) <= INT32_MAX;
 }
 
 static bool has_all_fp8(const struct moe_kernel_fp8 *f)

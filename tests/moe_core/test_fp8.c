@@ -11,6 +11,7 @@
 
 #include "moe_core/base/device.h"
 #include "moe_core/include/moe/experts.h"
+#include "moe_core/include/moe/layer.h"
 #include "moe_core/include/moe/linear.h"
 
 enum { GROUPS = 5, N = 144, K = 272, SLACK = 3, ROWS = 160, BLOCKS = 2 * 3 };
@@ -416,12 +417,13 @@ static void test_what_cannot_be_computed_is_refused(void **state)
     moe_device_destroy(&device);
 }
 
-/* The experts' linears are made with what the experts are asked for. */
-static void test_experts_hand_it_on(void **state)
+/* The linears are made with what experts and layers are asked for. */
+static void test_experts_and_layers_hand_it_on(void **state)
 {
     (void)state;
     moe_device_t *device = NULL;
     moe_experts_t *experts = NULL;
+    moe_layer_t *layer = NULL;
     assert_int_equal(moe_device_new_host(&device), 0);
     struct moe_experts_config c = {.max_rows = 4,
                                    .hidden = 16,
@@ -433,6 +435,17 @@ static void test_experts_hand_it_on(void **state)
     assert_int_equal(moe_experts_new(device, &c, &experts), MOE_E_SHAPE); /* fc2 has 24 in-features */
     assert_non_null(strstr(moe_last_error(), "16 x 24"));
     assert_null(experts);
+    struct moe_layer_config l = {.max_tokens = 4,
+                                 .hidden = 16,
+                                 .ffn = 24,
+                                 .experts = 2,
+                                 .topk = 1,
+                                 .type = MOE_BF16,
+                                 .weight = MOE_E4M3,
+                                 .fp8 = {.rows = MOE_FP8_TENSOR}};
+    assert_int_equal(moe_layer_new(device, &l, &layer), MOE_E_SHAPE);
+    assert_non_null(strstr(moe_last_error(), "16 x 24"));
+    assert_null(layer);
     c.ffn = 32;
     assert_int_equal(moe_experts_new(device, &c, &experts), 0);
     moe_experts_destroy(&experts);
@@ -446,7 +459,7 @@ int main(void)
         cmocka_unit_test(test_counts_are_read_when_the_graph_runs),
         cmocka_unit_test(test_what_overflowed_stays_visible),
         cmocka_unit_test(test_what_cannot_be_computed_is_refused),
-        cmocka_unit_test(test_experts_hand_it_on),
+        cmocka_unit_test(test_experts_and_layers_hand_it_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
