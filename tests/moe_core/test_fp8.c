@@ -351,6 +351,34 @@ static void test_what_overflowed_stays_visible(void **state)
     }
 }
 
+/* Nothing of a forward is kept in the object: taken up again behind another microbatch, the first one's gradients are
+ * those of an object that served it alone, in every bit. */
+static void test_a_forward_is_taken_up_again(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        struct trial t = {0}, alone = {0};
+        struct moe_fp8 fp8 = {.rows = way ? MOE_FP8_TENSOR : MOE_FP8_BLOCKS};
+        set_up(&t, fp8, true, true);
+        set_up(&alone, fp8, true, true);
+        prepare(&alone, patterns[0]);
+        both_ways(&alone);
+        assert_int_equal(moe_device_sync(alone.device), 0);
+        prepare(&t, patterns[1]);
+        struct moe_linear_call call = {.weights = t.params, .biases = t.biases, .bias_grads = t.bias_grads};
+        assert_int_equal(moe_linear_forward_call(t.linear, &call, t.x, t.m, rows_of(&t), t.y), 0);
+        assert_int_equal(moe_device_sync(t.device), 0);
+        prepare(&t, patterns[0]);
+        assert_int_equal(moe_linear_resume(t.linear, &call, t.x, t.m, rows_of(&t)), 0);
+        assert_int_equal(moe_linear_backward(t.linear, t.dy, t.dx, MOE_MICROBATCH_FIRST), 0);
+        assert_int_equal(moe_device_sync(t.device), 0);
+        assert_memory_equal(t.dx, alone.dx, ROWS * K * 2);
+        assert_memory_equal(t.main_grad, alone.main_grad, GROUPS * N * K * sizeof(float));
+        tear_down(&t);
+        tear_down(&alone);
+    }
+}
+
 static int no_products(moe_device_t *device, const struct moe_linear_pass *pass)
 {
     (void)device;
@@ -458,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_products_are_of_rounded_rows),
         cmocka_unit_test(test_counts_are_read_when_the_graph_runs),
         cmocka_unit_test(test_what_overflowed_stays_visible),
+        cmocka_unit_test(test_a_forward_is_taken_up_again),
         cmocka_unit_test(test_what_cannot_be_computed_is_refused),
         cmocka_unit_test(test_experts_and_layers_hand_it_on),
     };

@@ -109,7 +109,7 @@ void moe_experts_workspace_destroy(moe_experts_workspace_t **workspace);
 /*
  * Makes the experts of one rank. *out is owned by the caller; borrows device and workspace. All functions of the
  * experts: one thread at a time. Errors: NOMEM, CAPACITY (the workspace is too small), SHAPE, ARG (an unknown type,
- * activation, place or recompute).
+ * activation, place or recompute), UNSUPPORTED (fp8 on a device without its products).
  */
 int moe_experts_new(moe_device_t *device, const struct moe_experts_config *config, moe_experts_t **out);
 /* Frees the experts and clears the pointer. NULL is allowed. */
