@@ -215,13 +215,32 @@ static void test_counts_that_do_not_fit(void **state)
     }
 }
 
+/* Where columns begin is known without the groups before: they never meet, whatever the counts are, and fit. */
+static void test_columns_of_groups_never_meet(void **state)
+{
+    (void)state;
+    uint64_t random = 11;
+    for (int i = 0; i < 2000; i++) {
+        int64_t groups = 1 + i % 9, row = 0, end = 0;
+        for (int64_t g = 0; g < groups; g++) {
+            double kind = support_random(&random);
+            int64_t m = kind < -0.3 ? 0 : kind < 0.3 ? 128 * (int64_t)(4 * fabs(kind) * 10) : (int64_t)(kind * 400);
+            assert_int_equal(moe_fp8_column(row, g) % 128, 0);
+            assert_true(moe_fp8_column(row, g) >= end);
+            end = moe_fp8_column(row, g) + (m + 127) / 128 * 128; /* behind its last block */
+            row += m;
+        }
+        assert_true(moe_fp8_pitch(row, groups) >= end);
+        assert_true(moe_fp8_pitch(row, groups) <= row + 128 * groups + 127);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_way_type_and_direction),
-        cmocka_unit_test(test_blocks_at_the_edges_of_a_type),
-        cmocka_unit_test(test_what_is_not_finite_is_kept_visible),
-        cmocka_unit_test(test_counts_that_do_not_fit),
+        cmocka_unit_test(test_every_way_type_and_direction),       cmocka_unit_test(test_blocks_at_the_edges_of_a_type),
+        cmocka_unit_test(test_what_is_not_finite_is_kept_visible), cmocka_unit_test(test_counts_that_do_not_fit),
+        cmocka_unit_test(test_columns_of_groups_never_meet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
