@@ -42,10 +42,10 @@ struct gemm_args {
     int accumulate;
     const float *row_scales; /* products of two FP8 operands: [rows, ceil(depth / 128)] of `in`; weight gradient:
                                 [blocks of 128 columns, n] of dy */
-    const float *col_scales; /* weight gradient of two FP8 operands: [blocks of 128 columns, k] of x */
     const float *bias_probs; /* [rows]: a second factor of each row's bias; or NULL */
     float bias_scale;        /* factor of every bias */
     int team_log;            /* 1 << team_log blocks are a team (gemm_index.h); 0: each for itself */
+    const float *col_scales; /* weight gradient of two FP8 operands: [blocks of 128 columns, k] of x */
 };
 
 struct gemm_plan_args {
