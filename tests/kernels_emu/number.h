@@ -61,8 +61,8 @@ static inline int32_t emu_mul_hi(int32_t a, int32_t b)
 {
     return (int32_t)((int64_t)a * b >> 32);
 }
-/* Four of the eight bytes of b and a, a's lowest first: a nibble of `which` each, whose top bit asks for the byte's sign
- * instead. */
+/* Four of the eight bytes of b and a, a's lowest first: a nibble of `which` each, whose top bit asks for the byte's
+ * sign instead. */
 static inline uint32_t emu_prmt(uint32_t a, uint32_t b, uint32_t which)
 {
     uint64_t both = (uint64_t)b << 32 | a;
