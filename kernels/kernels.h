@@ -60,7 +60,8 @@ int moe_kernel_gemm_new(int64_t groups, moe_kernel_gemm_t **out);
 void moe_kernel_gemm_destroy(moe_kernel_gemm_t **gemm);
 
 /*
- * Runs one pass of the grouped linear (moe/linear.h, all kinds and types). The call allocates nothing and reads no
+ * Runs one pass of the grouped linear (moe/linear.h, all kinds and types; rows as they are: those of FP8 by FP8 are
+ * moe_kernel_gemm_fp8's). The call allocates nothing and reads no
  * count on the host, so it can be captured. *error (device memory, may be NULL) takes COUNT, SPLIT or ARG (a group's
  * pointer that is not 16-byte aligned) in the stream, unless it holds an error already; nothing is touched then.
  * Errors: ARG, SHAPE, CAPACITY (groups), UNSUPPORTED, DEVICE.
@@ -87,18 +88,30 @@ int moe_kernel_linear_host(moe_kernel_gemm_t *gemm, const struct moe_linear_pass
                            const struct moe_linear_group *group, cudaStream_t stream);
 
 /*
- * y_i = x_i w_i^T of FP8 by FP8 (e4m3), sums in float32: x [rows,k] with a scale per row and 128 of k, weights [n,k]
- * with a scale per 128 x 128 block (group[].weight, group[].scale); y [rows,n] bfloat16. sm_90a only; n a multiple of
- * 8, k of 16.
+ * Products of FP8 by FP8, sums in float32, of rows as moe_quantize gives them (ops.h). sm_90a only. The other operand's
+ * type is e4m3; the weights' scales are group[].scale, one for each 128 x 128 block or one for all.
+ *
+ *              in                      other                               out
+ *   FORWARD    x [rows,k]              group[].weight [n,k]                y [rows,n], with group[].bias where it is
+ * set DGRAD      dy [rows,n]             the same weights as [groups,k,n]    dx [rows,k] WGRAD      dy [n,pitch],
+ * `down`    x [k,pitch], `down`                 group[].d_weight [n,k]
+ *
+ * y and dx are bfloat16. FORWARD: k a multiple of 16, n of 8; DGRAD: n of 16, k of 8; WGRAD: n and k of 8.
  */
 struct moe_kernel_fp8 {
+    enum moe_linear_kind kind; /* one of the three */
     int64_t groups, n, k, rows;
     const int64_t *m;                     /* [groups], device */
     const struct moe_linear_group *group; /* [groups], device */
-    const void *x;
-    const float *x_scales; /* [rows, ceil(k / 128)] */
-    void *y;
-    enum moe_kernel_backend backend; /* AUTO, or one of the three OWN_WGMMA */
+    enum moe_dtype in_type;               /* e4m3 or e5m2 */
+    const void *in, *other;
+    const float *in_scales, *other_scales; /* other_scales: WGRAD */
+    void *out;                             /* FORWARD, DGRAD */
+    bool block_scales;                     /* of the weights */
+    enum moe_dtype bias, grad;             /* of group[].bias; of group[].d_weight */
+    const float *bias_probs;               /* FORWARD: as in struct moe_linear_pass */
+    float bias_scale, beta;                /* FORWARD; WGRAD */
+    enum moe_kernel_backend backend;       /* AUTO, or one of the three OWN_WGMMA; teams not for WGRAD (UNSUPPORTED) */
 };
 int moe_kernel_gemm_fp8(moe_kernel_gemm_t *gemm, const struct moe_kernel_fp8 *args, int *error, cudaStream_t stream);
 

@@ -11,6 +11,7 @@
  * and the counts are. Maps that are kept from call to call, one set per set of weights, were rejected: the table may
  * change between replays of a graph.
  */
+#include "common/fp8.h"
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_args.cuh"
 #include "kernels/gemm/gemm_front.h"
@@ -165,20 +166,40 @@ static bool is_fp8(enum moe_dtype type)
     return type == MOE_E4M3 || type == MOE_E5M2;
 }
 
+/* The maps of a weight gradient of two FP8 operands, both turned: boxes of 128 of the depth by a tile's edge. */
+static bool make_column_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, struct gemm_plan_args *p)
+{
+    int64_t pitch = moe_fp8_pitch(p->rows, p->groups);
+    struct map_shape left = {a->activation, pitch, a->n, 128, (unsigned)p->cut.tile_rows, true};
+    struct map_shape right = {a->weight, pitch, a->k, 128, (unsigned)p->cut.tile_cols, true};
+    p->maps = p->columns = true;
+    p->group = a->group;
+    p->a = static_cast<const char *>(a->in);
+    p->b = static_cast<const char *>(a->x);
+    p->a_pitch = p->b_pitch = 1;
+    return encode(g, &left, &p->a_map) && encode(g, &right, &p->b_map);
+}
+
 /* The maps of a pass on the copy engine, into `p`. */
 static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enum path path, struct gemm_plan_args *p)
 {
     bool forward = a->kind == MOE_GEMM_FORWARD, wgrad = a->kind == MOE_GEMM_WGRAD;
+    bool turned = path == NATIVE && a->kind == MOE_GEMM_DGRAD; /* weights [k,n] */
     int bytes = path == NATIVE ? 1 : 2;
+    if (path == NATIVE && wgrad) {
+        return make_column_maps(g, a, p);
+    }
     unsigned line = 128 / bytes; /* elements of 128 bytes */
     int64_t width = forward ? a->k : a->n;
     bool pieces = wgrad || a->team_log > 0; /* boxes of 64 by 64 */
     struct map_shape left = {a->activation, width, p->rows, line, pieces ? 64u : (unsigned)p->cut.tile_rows, true};
     struct map_shape right = {wgrad ? a->activation : a->weight,
-                              a->k,
-                              wgrad ? p->rows : a->n,
+                              turned ? a->n : a->k,
+                              wgrad    ? p->rows
+                              : turned ? a->k
+                                       : a->n,
                               line,
-                              forward && a->team_log == 0 ? (unsigned)p->cut.tile_cols : 64u,
+                              (forward || turned) && a->team_log == 0 ? (unsigned)p->cut.tile_cols : 64u,
                               true};
     if (path == SCALED) { /* the raw bytes of the weight: boxes of 64 of the depth by 128 */
         right.box_width = forward ? 64 : 128;
@@ -191,6 +212,8 @@ static bool make_maps(const moe_kernel_gemm_t *g, const struct gemm_args *a, enu
     p->a_pitch = width * bytes;
     p->b = wgrad ? static_cast<const char *>(a->x) : NULL;
     p->b_pitch = a->k * bytes;
+    p->weights = turned ? static_cast<const char *>(a->weights) : NULL;
+    p->weight_bytes = a->n * a->k;
     return encode(g, &left, &p->a_map) && encode(g, &right, &p->b_map);
 }
 
@@ -314,7 +337,8 @@ static int check_pass(const moe_kernel_gemm_t *g, const struct moe_linear_pass *
     bool grad = p->kind == MOE_LINEAR_WGRAD || p->kind == MOE_LINEAR_BGRAD, out = !grad;
     bool missing = p->rows > 0 && ((x && p->x == NULL) || (dy && p->dy == NULL) || (out && p->out == NULL));
     bool types = (p->activation == MOE_F32 || is_half(p->activation)) && (unsigned)p->weight < MOE_DTYPES &&
-                 (!grad || p->grad == MOE_F32 || is_half(p->grad));
+                 (!grad || p->grad == MOE_F32 || is_half(p->grad)) &&
+                 (p->fp8 == MOE_FP8_STORAGE || p->kind > MOE_LINEAR_WGRAD);
     return p->groups > 0 && (missing || !types || p->m == NULL || p->group == NULL) ? MOE_E_ARG : 0;
 }
 
@@ -380,39 +404,65 @@ extern "C" int moe_kernel_grouped(moe_kernel_gemm_t *g, const struct moe_grouped
     return launch(g, &a, SIMT, args->m, args->rows, error, stream);
 }
 
+/* Features that the copy engine and the stores can take, for each kind. */
+static bool fits_fp8(const struct moe_kernel_fp8 *f)
+{
+    int64_t along = f->kind == MOE_LINEAR_FORWARD ? f->k : f->n, across = f->kind == MOE_LINEAR_FORWARD ? f->n : f->k;
+    return f->groups >= 0 && f->n >= 1 && f->k >= 1 && across % 8 == 0 &&
+           along % (f->kind == MOE_LINEAR_WGRAD ? 8 : 16) == 0 && f->rows >= 0 && f->rows <= INT32_MAX &&
+           f->n <= INT32_MAX && f->k <= INT32_MAX && (unsigned)f->kind <= MOE_LINEAR_WGRAD &&
+           moe_fp8_pitch(f->rows, f->groups) <= INT32_MAX;
+}
+
+static bool has_all_fp8(const struct moe_kernel_fp8 *f)
+{
+    bool wgrad = f->kind == MOE_LINEAR_WGRAD, grad = !wgrad || f->grad == MOE_F32 || is_half(f->grad);
+    bool rows = f->in != NULL && f->in_scales != NULL && (wgrad ? f->other_scales != NULL : f->out != NULL);
+    return f->m != NULL && f->group != NULL && is_fp8(f->in_type) && grad && moe_aligned16(f->in) &&
+           moe_aligned16(f->other) && moe_aligned16(f->out) && (f->rows == 0 || rows) &&
+           (f->kind == MOE_LINEAR_FORWARD || f->other != NULL);
+}
+
 extern "C" int moe_kernel_gemm_fp8(moe_kernel_gemm_t *g, const struct moe_kernel_fp8 *args, int *error,
                                    cudaStream_t stream)
 {
-    if (args->groups < 0 || args->n < 1 || args->k < 1 || args->n % 8 != 0 || args->k % 16 != 0 || args->rows < 0 ||
-        args->n > INT32_MAX || args->k > INT32_MAX || args->rows > INT32_MAX) {
+    bool wgrad = args->kind == MOE_LINEAR_WGRAD;
+    if (!fits_fp8(args)) {
         return MOE_E_SHAPE;
     }
     if (args->groups > g->groups) {
         return MOE_E_CAPACITY;
     }
-    if (g->encode == NULL) {
+    if (g->encode == NULL || (wgrad && team_log_of(args->backend) > 0)) {
         return MOE_E_UNSUPPORTED;
     }
     if (args->groups == 0) {
         return 0;
     }
-    if (args->m == NULL || args->group == NULL || !moe_aligned16(args->x) || !moe_aligned16(args->y) ||
-        (args->rows > 0 && (args->x == NULL || args->y == NULL || args->x_scales == NULL))) {
+    if (!has_all_fp8(args)) {
         return MOE_E_ARG;
     }
     struct gemm_args a;
     memset(&a, 0, sizeof(a));
-    a.kind = MOE_GEMM_FORWARD;
+    a.kind = wgrad ? MOE_GEMM_WGRAD : args->kind == MOE_LINEAR_DGRAD ? MOE_GEMM_DGRAD : MOE_GEMM_FORWARD;
     a.groups = args->groups;
     a.n = args->n;
     a.k = args->k;
     a.group = args->group;
-    a.in = a.x = args->x;
-    a.out = args->y;
-    a.activation = a.weight = MOE_E4M3;
-    a.bias = MOE_F32;
-    a.block_scales = true;
-    a.row_scales = args->x_scales;
+    a.in = args->in;
+    a.x = wgrad ? args->other : args->in;
+    a.weights = args->kind == MOE_LINEAR_DGRAD ? args->other : NULL;
+    a.out = args->out;
+    a.activation = args->in_type;
+    a.weight = MOE_E4M3;
+    a.bias = args->bias;
+    a.grad = args->grad;
+    a.accumulate = wgrad && args->beta != 0.0f;
+    a.block_scales = args->block_scales;
+    a.row_scales = args->in_scales;
+    a.col_scales = args->other_scales;
+    a.bias_probs = args->bias_probs;
+    a.bias_scale = args->bias_scale == 0.0f ? 1.0f : args->bias_scale;
     a.team_log = team_log_of(args->backend);
     return launch(g, &a, NATIVE, args->m, args->rows, error, stream);
 }

@@ -40,10 +40,12 @@ struct gemm_args {
     enum moe_dtype activation, weight, bias, grad;
     bool block_scales;
     int accumulate;
-    const float *row_scales; /* products of two FP8 operands: [rows, ceil(k / 128)] of x */
+    const float *row_scales; /* products of two FP8 operands: [rows, ceil(depth / 128)] of `in`; weight gradient:
+                                [blocks of 128 columns, n] of dy */
     const float *bias_probs; /* [rows]: a second factor of each row's bias; or NULL */
     float bias_scale;        /* factor of every bias */
     int team_log;            /* 1 << team_log blocks are a team (gemm_index.h); 0: each for itself */
+    const float *col_scales; /* weight gradient of two FP8 operands: [blocks of 128 columns, k] of x */
 };
 
 struct gemm_plan_args {
@@ -55,10 +57,11 @@ struct gemm_plan_args {
     int *error; /* or NULL */
     /* Members for the copy engine; without maps the others are not read. */
     bool maps;
+    bool columns; /* weight gradient of two FP8 operands: a and b have columns for rows (common/fp8.h) */
     const struct moe_linear_group *group;
     const char *a, *b; /* rows of group i are at a + row * a_pitch; b likewise, or NULL: b is the groups' weights */
     int64_t a_pitch, b_pitch; /* bytes */
-    const char *weights;      /* without group */
+    const char *weights;      /* NULL, or the groups' weights, one after the other, instead of the group's own */
     int64_t weight_bytes;     /* of one group */
     CUtensorMap a_map, b_map; /* templates: all but the address and, for rows, their number */
 };
@@ -179,10 +182,10 @@ static __device__ __forceinline__ void *gemm_d_weight(const struct gemm_args &a,
     return a.group != nullptr ? a.group[g].d_weight : static_cast<float *>(a.out) + g * a.n * a.k;
 }
 
-/* The bias of a forward product, or NULL; products of two FP8 operands have none. */
+/* The bias of a forward product, or NULL. */
 static __device__ __forceinline__ const void *gemm_bias(const struct gemm_args &a, int64_t g)
 {
-    return a.kind == MOE_GEMM_FORWARD && a.group != nullptr && a.row_scales == nullptr ? a.group[g].bias : nullptr;
+    return a.kind == MOE_GEMM_FORWARD && a.group != nullptr ? a.group[g].bias : nullptr;
 }
 
 /* The factor of the bias in a row of the tile's group; rows beyond the group have no bias_probs to read. */

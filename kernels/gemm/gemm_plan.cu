@@ -7,12 +7,14 @@
  * changes groups was rejected too: the product would have to wait for them.
  *
  * A map of rows begins at the group's first row and has m rows, so that a tile that reaches beyond the group reads
- * zeros and never the next group or the slack; the copy engine does the masking. Weights have whole maps.
+ * zeros and never the next group or the slack; the copy engine does the masking. A map of columns begins at the group's
+ * first column and is m wide, likewise. Weights have whole maps.
  *
  * Grid: ceil(groups / 4), 128 threads; at least 1. Counts: the first group that is wrong decides the error (COUNT
  * negative, SPLIT beyond the buffer), as on the host; then no product touches anything. Streams: the caller's only.
  * Architecture: maps on sm_90a, the sums anywhere.
  */
+#include "common/fp8.h"
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_args.cuh"
 #include "kernels/gemm/hopper.cuh"
@@ -54,14 +56,16 @@ static __device__ struct sums block_scan(struct sums mine, struct sums (*warp_su
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 static __device__ void make_map(const CUtensorMap *from, CUtensorMap *to, CUtensorMap *scratch, const void *address,
-                                int64_t rows)
+                                int64_t rows, bool columns)
 {
     int lane = threadIdx.x % 32;
     reinterpret_cast<uint32_t *>(scratch)[lane] = reinterpret_cast<const uint32_t *>(from)[lane];
     __syncwarp();
     if (lane == 0) {
         map_set_address(smem_address(scratch), address);
-        if (rows >= 0) {
+        if (rows >= 0 && columns) {
+            map_set_width(smem_address(scratch), (uint32_t)(rows > 0 ? rows : 1));
+        } else if (rows >= 0) {
             map_set_rows(smem_address(scratch), (uint32_t)(rows > 0 ? rows : 1));
         }
     }
@@ -119,11 +123,12 @@ static __global__ void __launch_bounds__(THREADS) gemm_plan(const __grid_constan
     int64_t g = mine + warp;
     if (p.maps && !bad && g < p.groups) {
         const char *weight =
-            p.group != nullptr ? static_cast<const char *>(p.group[g].weight) : p.weights + g * p.weight_bytes;
+            p.weights != nullptr ? p.weights + g * p.weight_bytes : static_cast<const char *>(p.group[g].weight);
         bool rows_only = p.kind == MOE_GEMM_WGRAD;
-        make_map(&p.a_map, p.plan.a + g, &scratch[warp][0], p.a + my_row[warp] * p.a_pitch, my_count[warp]);
-        make_map(&p.b_map, p.plan.b + g, &scratch[warp][1], rows_only ? p.b + my_row[warp] * p.b_pitch : weight,
-                 rows_only ? my_count[warp] : -1);
+        int64_t first = p.columns ? moe_fp8_column(my_row[warp], g) : my_row[warp];
+        make_map(&p.a_map, p.plan.a + g, &scratch[warp][0], p.a + first * p.a_pitch, my_count[warp], p.columns);
+        make_map(&p.b_map, p.plan.b + g, &scratch[warp][1], rows_only ? p.b + first * p.b_pitch : weight,
+                 rows_only ? my_count[warp] : -1, p.columns);
     }
 #else
     (void)my_row;

@@ -1,6 +1,6 @@
 /*
  * gemm_scaled.cu: grouped products with FP8 weights on sm_90a: 16-bit activations by FP8 weights (forward, dgrad), and
- * FP8 activations by FP8 weights (forward).
+ * FP8 by FP8 (forward, dgrad, weight gradient).
  *
  * FP8 is the storage type of the weight (moe/linear.h), activations stay 16 bit, and results must be those of the host.
  * So the stored numbers are widened on their way into shared memory to the activation's type, which is exact for both
@@ -10,8 +10,15 @@
  *
  * Idea: the ring of gemm_hopper.cu with one more party: a warpgroup that widens. Copies bring A (swizzled) and the raw
  * bytes of the weight; the widening warpgroup writes B in the place and layout that the copy engine would have given
- * 16-bit weights, and signals the consumers. With FP8 activations no numbers are widened: e4m3 x e4m3 instructions read
- * both operands as copied, and the scale of each row for 128 of depth is multiplied with the weight's scale.
+ * 16-bit weights, and signals the consumers. With FP8 activations no numbers are widened: e4m3 or e5m2 x e4m3
+ * instructions read both operands as copied, and the scale of each row for 128 of depth is multiplied with the weight's
+ * scale.
+ *
+ * FP8 instructions read both operands along the depth. So dgrad takes the weights turned (quantize.cu) and is the
+ * kernel of forward: only the shape and the place of a weight's scale differ, which are read from the arguments. A
+ * weight gradient takes both operands turned, with a scale for each row and each column of the output and 128 of depth.
+ * Turning bytes in shared memory on their way was rejected: every stage would pass through it three times, which
+ * already is the limit of the products with widened weights.
  *
  * Teams as in gemm_hopper.cu: A and the weight's bytes are copied once for all blocks that need them; each widens for
  * itself.
@@ -20,6 +27,7 @@
  * (widening), 208 (consumers); in a team 56, 56 and 200. Assumes n a multiple of 8, k of 16. Streams: the caller's
  * only. Architecture: sm_90a.
  */
+#include "common/fp8.h"
 #include "kernels/check.cuh"
 #include "kernels/gemm/gemm_hopper.cuh"
 
@@ -173,6 +181,15 @@ struct scales {
     float upper, lower;
 };
 
+/* The weight gradient's two rows. Blocks of 128 columns are counted over all groups. */
+static __device__ __forceinline__ struct scales grad_scales_at(const struct gemm_args &a, const struct gemm_work &w,
+                                                               int64_t block, int64_t row)
+{
+    const float *rows = a.row_scales + block * a.n + row;
+    struct scales both = {row < w.shape.rows ? __ldg(rows) : 0.0f, row + 8 < w.shape.rows ? __ldg(rows + 8) : 0.0f};
+    return both;
+}
+
 /* Per-tensor or per-block scale of the weight, times the two rows' own with FP8 activations. */
 template <bool NATIVE>
 static __device__ __forceinline__ struct scales scales_at(const struct gemm_args &a, const struct gemm_work &w,
@@ -181,7 +198,7 @@ static __device__ __forceinline__ struct scales scales_at(const struct gemm_args
     float s = gemm_scale(a, weight, depth_block, w.tile.col);
     struct scales both = {s, s};
     if (NATIVE) {
-        int64_t across = (a.k + 127) / 128;
+        int64_t across = (w.shape.depth + 127) / 128;
         const float *rows = a.row_scales + w.first_row * across + depth_block;
         both.upper = row < w.shape.rows ? s * __ldg(rows + row * across) : 0.0f;
         both.lower = row + 8 < w.shape.rows ? s * __ldg(rows + (row + 8) * across) : 0.0f;
@@ -193,7 +210,7 @@ static __device__ __forceinline__ struct scales scales_at(const struct gemm_args
 template <int KIND, class T>
 static __device__ __forceinline__ void multiply(float (&part)[COLS / 2], uint32_t a, uint32_t b, bool first)
 {
-    constexpr int TB = KIND != MOE_GEMM_FORWARD;
+    constexpr int TB = KIND != MOE_GEMM_FORWARD && !stage_of<T>::native;
     constexpr int PER_STEP = wgmma<T, COLS>::DEPTH;
     wgmma_fence();
 #pragma unroll
@@ -204,13 +221,41 @@ static __device__ __forceinline__ void multiply(float (&part)[COLS / 2], uint32_
     wgmma_commit();
 }
 
+/* Adds the sums of 128 of depth to the tile's: each times its row's factor and, in a weight gradient, its column's. The
+ * two columns that lie together are both there, or neither. */
+template <bool GRAD>
+static __device__ __forceinline__ void add_scaled(float (&sum)[COLS / 2], const float (&part)[COLS / 2],
+                                                  const struct gemm_args &a, const struct gemm_work &w, int64_t block,
+                                                  struct scales s)
+{
+    if (!GRAD) {
+#pragma unroll
+        for (int i = 0; i < COLS / 2; i++) {
+            sum[i] = fmaf(part[i], i & 2 ? s.lower : s.upper, sum[i]);
+        }
+        return;
+    }
+    int64_t col = w.tile.col * COLS + moe_wgmma_col(threadIdx.x % 128, 0);
+    const float *cols = a.col_scales + block * a.k;
+#pragma unroll
+    for (int i = 0; i < COLS / 2; i += 4) {
+        int64_t c = col + i * 2;
+        float2 two = c < w.shape.cols ? __ldg(reinterpret_cast<const float2 *>(cols + c)) : make_float2(0.0f, 0.0f);
+        sum[i] = fmaf(part[i], s.upper * two.x, sum[i]);
+        sum[i + 1] = fmaf(part[i + 1], s.upper * two.y, sum[i + 1]);
+        sum[i + 2] = fmaf(part[i + 2], s.lower * two.x, sum[i + 2]);
+        sum[i + 3] = fmaf(part[i + 3], s.lower * two.y, sum[i + 3]);
+    }
+}
+
 template <int KIND, class T, bool TEAM>
 static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const struct gemm_args &a,
                                               const struct gemm_work &w, uint32_t ring, struct barriers bars, int half,
                                               struct moe_gemm_ring *at)
 {
-    constexpr bool NATIVE = stage_of<T>::native;
-    const float *weight = a.group[w.group].scale;
+    constexpr bool NATIVE = stage_of<T>::native, GRAD = KIND == MOE_GEMM_WGRAD;
+    const float *weight = GRAD ? nullptr : a.group[w.group].scale;
+    int64_t column_block = GRAD ? moe_fp8_column(w.first_row, w.group) / SCALE_DEPTH : 0;
     int64_t row = w.tile.row * ROWS + half * 64 + moe_wgmma_row(threadIdx.x % 128, 0);
     int64_t blocks = moe_gemm_ceil(w.shape.depth, stage_of<T>::depth);
     float part[COLS / 2];
@@ -219,7 +264,9 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
         sum[i] = 0;
     }
     for (int64_t block = 0; block < blocks; block += stage_of<T>::per_scale) {
-        struct scales s = scales_at<NATIVE>(a, w, weight, block / stage_of<T>::per_scale, row);
+        int64_t depth_block = block / stage_of<T>::per_scale;
+        struct scales s = GRAD ? grad_scales_at(a, w, column_block + depth_block, row)
+                               : scales_at<NATIVE>(a, w, weight, depth_block, row);
 #pragma unroll
         for (int i = 0; i < stage_of<T>::per_scale; i++) {
             if (block + i < blocks) {
@@ -235,10 +282,7 @@ static __device__ __forceinline__ void sum_up(float (&sum)[COLS / 2], const stru
                 moe_gemm_ring_next(at, STAGES);
             }
         }
-#pragma unroll
-        for (int i = 0; i < COLS / 2; i++) {
-            sum[i] = fmaf(part[i], i & 2 ? s.lower : s.upper, sum[i]);
-        }
+        add_scaled<GRAD>(sum, part, a, w, column_block + depth_block, s);
     }
 }
 
@@ -276,7 +320,13 @@ static __device__ __forceinline__ void consume(const struct gemm_args &a, uint32
         }
         float sum[COLS / 2];
         sum_up<KIND, T, TEAM>(sum, a, w, ring, bars, half, &at);
-        store_rows<OUT, COLS>(sum, staging + warp * STAGING, a, w, w.tile.row * ROWS + warp * 16, w.tile.col * COLS);
+        int64_t row = w.tile.row * ROWS + warp * 16, col = w.tile.col * COLS;
+        if constexpr (KIND == MOE_GEMM_WGRAD) {
+            store_grad<COLS>(sum, staging + warp * STAGING, a.grad, gemm_d_weight(a, w.group), a.accumulate != 0, row,
+                             w.shape.rows, col, w.shape.cols);
+        } else {
+            store_rows<OUT, COLS>(sum, staging + warp * STAGING, a, w, row, col);
+        }
     }
 }
 #endif
@@ -331,6 +381,8 @@ typedef void (*kernel_t)(const struct gemm_args);
         KIND, TYPE, gemm_scaled<KIND, T, OUT, false>, gemm_scaled<KIND, T, OUT, true>                                  \
     }
 
+/* Products of two FP8 operands are forward's and the weight gradient's: dgrad is forward's over turned weights. Weight
+ * gradients have no teams. */
 static const struct {
     int kind;
     enum moe_dtype type;
@@ -341,6 +393,9 @@ static const struct {
     KERNELS(MOE_GEMM_FORWARD, MOE_F16, __half, __half),
     KERNELS(MOE_GEMM_DGRAD, MOE_F16, __half, __half),
     KERNELS(MOE_GEMM_FORWARD, MOE_E4M3, __nv_fp8_e4m3, __nv_bfloat16),
+    KERNELS(MOE_GEMM_FORWARD, MOE_E5M2, __nv_fp8_e5m2, __nv_bfloat16),
+    {MOE_GEMM_WGRAD, MOE_E4M3, gemm_scaled<MOE_GEMM_WGRAD, __nv_fp8_e4m3, float, false>, nullptr},
+    {MOE_GEMM_WGRAD, MOE_E5M2, gemm_scaled<MOE_GEMM_WGRAD, __nv_fp8_e5m2, float, false>, nullptr},
 };
 
 int gemm_scaled_prepare(void)
@@ -348,7 +403,7 @@ int gemm_scaled_prepare(void)
     cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
     for (auto &k : kernels) {
         if (cudaFuncSetAttribute(k.kernel, most, SHARED_BYTES) != cudaSuccess ||
-            cudaFuncSetAttribute(k.team, most, SHARED_BYTES) != cudaSuccess) {
+            (k.team != nullptr && cudaFuncSetAttribute(k.team, most, SHARED_BYTES) != cudaSuccess)) {
             return moe_launch_result();
         }
     }
@@ -362,10 +417,11 @@ int gemm_scaled_teams(int team_log, int *teams)
 
 int gemm_scaled_launch(const struct gemm_args *args, int blocks, cudaStream_t stream)
 {
+    int kind = args->kind == MOE_GEMM_DGRAD && args->row_scales != nullptr ? MOE_GEMM_FORWARD : args->kind;
     for (auto &k : kernels) {
-        if (k.kind == args->kind && k.type == args->activation) {
-            return launch_behind_plan(args->team_log > 0 ? k.team : k.kernel, args, blocks, THREADS, SHARED_BYTES,
-                                      stream);
+        kernel_t kernel = args->team_log > 0 ? k.team : k.kernel;
+        if (k.kind == kind && k.type == args->activation && kernel != nullptr) {
+            return launch_behind_plan(kernel, args, blocks, THREADS, SHARED_BYTES, stream);
         }
     }
     return MOE_E_UNSUPPORTED;

@@ -128,7 +128,7 @@ static __device__ __forceinline__ void map_acquire(const CUtensorMap *map)
     asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
 }
 
-/* Sets the base address and the number of rows (dimension 1) of a map in shared memory. */
+/* Sets the base address, the number of rows (dimension 1) and their width (dimension 0) of a map in shared memory. */
 static __device__ __forceinline__ void map_set_address(uint32_t map, const void *address)
 {
     asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(address)
@@ -138,6 +138,12 @@ static __device__ __forceinline__ void map_set_address(uint32_t map, const void 
 static __device__ __forceinline__ void map_set_rows(uint32_t map, uint32_t rows)
 {
     asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(rows)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void map_set_width(uint32_t map, uint32_t width)
+{
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(width)
                  : "memory");
 }
 

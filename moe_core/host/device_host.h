@@ -23,6 +23,7 @@ extern const char moe_host_name[];
 
 /* The bodies, run by the stream: `args` is the struct of ops.h of the same name. Each returns 0 or an error code. */
 int moe_host_linear(const void *args);
+int moe_host_quantize(const void *args);
 int moe_host_grouped(const void *args);
 int moe_host_topk(const void *args);
 int moe_host_topk_backward(const void *args);

@@ -3,14 +3,16 @@
  *
  * A pass is a list of parts of its groups' products (host_gemm.h), which threads take from. A part is computed block by
  * block: numbers that are not float32 are widened into the thread's scratch memory, multiplied in float32 and narrowed
- * once, as tensor cores do with a float32 accumulator. A block is small enough that the widened numbers are still in a
- * near cache when they are multiplied. Widening whole tensors was rejected, because a pass uses an expert's weights
- * once. For groups with few rows the weights are not widened at all: the loops of host_small_body.h read them as they
- * are. Groups without rows never reach the BLAS, because its rules for beta with k = 0 are not reliable.
+ * once, as tensor cores do with a float32 accumulator. Products of FP8 by FP8
+ * are the same over rows that were rounded first (host_fp8.c). A block is small enough that the widened numbers are
+ * still in a near cache when they are multiplied. Widening whole tensors was rejected, because a pass uses an expert's
+ * weights once. For groups with few rows the weights are not widened at all: the loops of host_small_body.h read them
+ * as they are. Groups without rows never reach the BLAS, because its rules for beta with k = 0 are not reliable.
  */
 #include "moe_core/base/fail.h"
 #include "moe_core/host/device_host.h"
 #include "moe_core/host/dtype_host.h"
+#include "moe_core/host/host_fp8.h"
 #include "moe_core/host/host_gemm.h"
 
 #include <stdlib.h>
@@ -159,15 +161,19 @@ static int rows_block(const struct moe_linear_pass *a, const struct moe_linear_g
     return rc;
 }
 
-/* Computes rows [from, from + height) of dw. */
+/* Computes rows [from, from + height) of dw. dy: how its rows are rounded, where they are. */
 static int weight_block(const struct moe_linear_pass *a, const struct moe_linear_group *g, int64_t row,
-                        const struct moe_product *whole, int64_t from, int64_t height, const struct scratch *s)
+                        const struct moe_product *whole, int64_t from, int64_t height,
+                        const struct moe_fp8_rounding *dy, const struct scratch *s)
 {
     bool direct = a->grad == MOE_F32;
     void *to = element(g->d_weight, from * a->k, a->grad);
     struct moe_product p = *whole;
     p.n = height;
     p.in = widened(a->activation, element(a->dy, row * a->n + from, a->activation), p.m, height, &p.in_stride, s->thin);
+    if (a->fp8 != MOE_FP8_STORAGE) {
+        moe_host_fp8_round(dy, p.m, height, s->thin);
+    }
     p.out = direct ? to : s->block;
     if (!direct && a->beta != 0.0f) {
         moe_widen(a->grad, to, height * a->k, s->block);
@@ -177,6 +183,17 @@ static int weight_block(const struct moe_linear_pass *a, const struct moe_linear
         moe_narrow(a->grad, s->block, height * a->k, to);
     }
     return rc;
+}
+
+/* How the group's x (else dy) is rounded for this pass: m rows from `row` on. */
+static struct moe_fp8_rounding rounding_of(const struct moe_linear_pass *a, bool x, int64_t row, int64_t m)
+{
+    int64_t width = x ? a->k : a->n;
+    struct moe_fp8_rounding by = {a->fp8, x ? MOE_E4M3 : a->fp8_grad, a->kind == MOE_LINEAR_WGRAD, 0};
+    if (a->fp8 == MOE_FP8_TENSOR) {
+        by.most = moe_host_fp8_most(a->activation, element(x ? a->x : a->dy, row * width, a->activation), m * width);
+    }
+    return by;
 }
 
 static int run_part(const struct moe_linear_pass *a, const struct product_part *part, const struct scratch *s)
@@ -193,12 +210,18 @@ static int run_part(const struct moe_linear_pass *a, const struct product_part *
         const void *in = element(forward ? a->x : a->dy, part->row * whole.in_stride, a->activation);
         whole.in = widened(a->activation, in, m, whole.in_stride, &whole.in_stride, s->rows);
     }
+    struct moe_fp8_rounding rows = {MOE_FP8_STORAGE, MOE_F32, false, 0}, dy = rows;
+    if (a->fp8 != MOE_FP8_STORAGE) { /* of bfloat16 rows, so what is rounded is scratch */
+        rows = rounding_of(a, forward || wgrad, part->row, m);
+        moe_host_fp8_round(&rows, m, wgrad ? a->k : whole.in_stride, s->rows);
+        dy = wgrad ? rounding_of(a, false, part->row, m) : rows;
+    }
     bool all_f32 = a->activation == MOE_F32 && (wgrad ? a->grad : a->weight) == MOE_F32;
     int64_t step = all_f32 ? to - from : BLOCK;
     int rc = 0;
     for (; rc == 0 && from < to; from += step) {
         int64_t width = to - from < step ? to - from : step;
-        rc = wgrad ? weight_block(a, g, part->row, &whole, from, width, s)
+        rc = wgrad ? weight_block(a, g, part->row, &whole, from, width, &dy, s)
                    : rows_block(a, g, part->row, &whole, from, width, s);
     }
     return rc;
@@ -322,7 +345,8 @@ int moe_host_linear(const void *args)
     const struct moe_linear_pass *a = args;
     struct job job = {.a = a};
     int threads = moe_host_threads();
-    int rc = check_counts(a->m, a->groups, a->rows);
+    bool fits = a->fp8 == MOE_FP8_STORAGE || (a->activation == MOE_BF16 && a->weight == MOE_E4M3);
+    int rc = fits ? check_counts(a->m, a->groups, a->rows) : MOE_E_ARG;
     rc = rc ? rc : list_parts(&job);
     rc = rc ? rc : get_scratch(&job, threads);
     rc = rc ? rc : moe_host_parallel(job.parts, run_task, &job);

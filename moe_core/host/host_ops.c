@@ -107,6 +107,7 @@ static int enqueue_zero(moe_device_t *device, void *data, size_t bytes)
 ENQUEUE(gemm, moe_gemm, run_gemm)
 ENQUEUE(grouped, moe_grouped, moe_host_grouped)
 ENQUEUE(linear, moe_linear_pass, moe_host_linear)
+ENQUEUE(quantize, moe_quantize, moe_host_quantize)
 ENQUEUE(topk, moe_topk, moe_host_topk)
 ENQUEUE(topk_backward, moe_topk_backward, moe_host_topk_backward)
 ENQUEUE(drop, moe_drop, moe_host_drop)
@@ -156,6 +157,7 @@ const struct moe_ops *moe_host_ops(void)
         .gemm = enqueue_gemm,
         .grouped = enqueue_grouped,
         .linear = enqueue_linear,
+        .quantize = enqueue_quantize,
         .topk = enqueue_topk,
         .topk_backward = enqueue_topk_backward,
         .drop = enqueue_drop,

@@ -91,6 +91,7 @@ static int make_experts(moe_layer_t *l)
                                         .bias = c->bias,
                                         .main_grad = MOE_F32,
                                         .block_scales = c->block_scales,
+                                        .fp8 = c->fp8,
                                         .has_bias = c->has_bias,
                                         .activation = c->activation,
                                         .clamp = c->clamp,

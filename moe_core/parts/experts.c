@@ -238,6 +238,7 @@ static int new_linears(moe_experts_t *e)
                                     .bias = c->bias,
                                     .has_bias = c->has_bias,
                                     .block_scales = c->block_scales,
+                                    .fp8 = c->fp8,
                                     .fuse_wgrad_accumulation = true,
                                     .delay_wgrad = c->delay_wgrad};
     struct moe_linear_config fc2 = fc1;

@@ -11,6 +11,7 @@
 #include "moe_core/base/memory.h"
 #include "moe_core/base/staging.h"
 #include "moe_core/include/moe/ops.h"
+#include "moe_core/parts/linear_fp8.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -153,6 +154,7 @@ int moe_linear_new(moe_device_t *device, const struct moe_linear_config *config,
 {
     *out = NULL;
     int rc = check_config(config);
+    rc = rc ? rc : moe_linear_fp8_check(device, config);
     moe_linear_t *l = rc == 0 ? calloc(1, sizeof(*l)) : NULL;
     if (l == NULL) {
         return rc ? rc : FAIL(MOE_E_NOMEM, "a grouped linear");
@@ -276,6 +278,8 @@ static struct moe_linear_pass pass(const moe_linear_t *l, enum moe_linear_kind k
                                     .block_scales = c->block_scales,
                                     .bias_probs = l->bias_probs,
                                     .bias_scale = c->bias_scale,
+                                    .fp8 = moe_linear_fp8_rows(&c->fp8, kind),
+                                    .fp8_grad = moe_linear_fp8_grad(&c->fp8),
                                     .x = l->x,
                                     .dy = l->dy};
 }

@@ -119,6 +119,11 @@ class CClamp(Structure):
     _fields_ = [("alpha", c_float), ("limit", c_float), ("offset", c_float)]
 
 
+class CFp8(Structure):
+    _c_name_ = "struct moe_fp8"
+    _fields_ = [("rows", c_int), ("grad", c_int), ("wide_wgrad", c_bool)]
+
+
 class CLayerConfig(Structure):
     _c_name_ = "struct moe_layer_config"
     _fields_ = [("layer", c_uint32), ("world_rank", c_int32), ("max_tokens", c_int64), ("hidden", c_int64),
@@ -126,7 +131,7 @@ class CLayerConfig(Structure):
                 ("router", CRouterOptions), ("balance", c_void_p), ("global", c_void_p), ("ep", c_void_p),
                 ("options", COptions), ("dispatcher", c_int), ("groups", CGroups), ("tp_mode", c_int),
                 ("router_sum", c_int), ("type", c_int), ("weight", c_int), ("bias", c_int), ("block_scales", c_bool),
-                ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp), ("place", c_int),
+                ("fp8", CFp8), ("has_bias", c_bool), ("activation", c_int), ("clamp", CClamp), ("place", c_int),
                 ("experts_recompute", c_int), ("recompute", c_bool), ("delay_wgrad", c_bool), ("shared_ffn", c_int64),
                 ("shared_bias", c_bool), ("shared_gate", c_bool), ("shared_overlap", c_bool), ("uneven", c_int),
                 ("token_bound", c_int64), ("row_multiple", c_int64), ("row_budget", c_int64),

@@ -42,6 +42,7 @@ struct check {
 /* The parts. */
 void check_tensor(struct check *c);
 void check_gemm(struct check *c);
+void check_fp8(struct check *c);
 void check_product(struct check *c);
 void check_move(struct check *c);
 void check_router(struct check *c);

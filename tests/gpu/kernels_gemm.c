@@ -282,72 +282,6 @@ static void plain(struct check *c)
     row_end(c, "");
 }
 
-/* FP8 by FP8: the host's back end multiplies the same numbers, widened and scaled */
-
-static void scaled_rows(const struct problem *p, const float *scales, struct moe_cast *cast)
-{
-    float *x = cast->to;
-    int64_t across = (p->k + 127) / 128;
-    for (int64_t i = 0; i < p->rows * p->k; i++) {
-        x[i] *= scales[i / p->k * across + i % p->k / 128];
-    }
-}
-
-static void fp8(struct check *c, const char *name, enum moe_kernel_backend backend)
-{
-    struct kinds t = {MOE_F32, MOE_E4M3, MOE_F32, MOE_F32, true};
-    if (api.gemm == NULL) {
-        return;
-    }
-    row_begin(c, name);
-    for (size_t i = 0; i < POSITIONS; i++) {
-        if (!taken(c)) {
-            continue;
-        }
-        struct problem p = problem_new(c, t, (struct wanted){.n = 136, .k = 272 + 16 * (int64_t)i, .position = i});
-        struct twin x = twin_random(c, p.rows * p.k, MOE_E4M3, 1), y = twin_new(c, p.rows * p.n, 2),
-                    scales = scales_new(c, p.rows * ((p.k + 127) / 128));
-        struct moe_cast widen = {.count = p.rows * p.k,
-                                 .from_type = MOE_E4M3,
-                                 .to_type = MOE_F32,
-                                 .from = twin_at(&x, HOST),
-                                 .to = twin_at(&p.x, HOST)};
-        launched(c, moe_device_ops(c->device[HOST])->cast(c->device[HOST], &widen), "cast");
-        both_found(c, 0, "cast");
-        scaled_rows(&p, twin_at(&scales, HOST), &widen);
-        struct moe_linear_pass host = pass_of(&p, MOE_LINEAR_FORWARD, HOST);
-        struct moe_kernel_fp8 args = {GROUPS,
-                                      p.n,
-                                      p.k,
-                                      p.rows,
-                                      twin_at(&p.m, GPU),
-                                      twin_at(&p.table, GPU),
-                                      twin_at(&x, GPU),
-                                      twin_at(&scales, GPU),
-                                      twin_at(&y, GPU),
-                                      backend};
-        int rc = api.fp8(api.gemm, &args, NULL, moe_device_stream(c->device[GPU]));
-        if (rc != MOE_E_UNSUPPORTED) {
-            launched(c, rc, "gemm_fp8");
-            launched(c, moe_device_ops(c->device[HOST])->linear(c->device[HOST], &host), "linear, host");
-            both_found(c, 0, gemm_positions[i]);
-            struct moe_cast narrow = {.count = p.rows * p.n,
-                                      .from_type = MOE_F32,
-                                      .to_type = MOE_BF16,
-                                      .from = twin_at(&p.y, HOST),
-                                      .to = twin_at(&y, HOST)};
-            launched(c, moe_device_ops(c->device[HOST])->cast(c->device[HOST], &narrow), "cast");
-            both_found(c, 0, "cast");
-            twin_close(c, &y, MOE_BF16, 8e-3, sqrt((double)p.k), "y"); /* the unit keeps fewer bits of FP8 sums */
-        }
-        twin_free(c, &x);
-        twin_free(c, &y);
-        twin_free(c, &scales);
-        problem_free(c, &p);
-    }
-    row_end(c, "");
-}
-
 /* One small product of each kind for each kernel of our own that passes its operands through shared memory: for the
  * mutants of the emulator, each of which must spoil one of these. A group has 3 rows more than a tile, and more stages
  * follow each other than a ring has. */
@@ -366,7 +300,17 @@ void check_product(struct check *c)
         }
         problem_free(c, &p);
     }
+    gemm_fp8_product(c);
     row_end(c, "");
+    if (api.gemm != NULL) {
+        api.gemm_destroy(&api.gemm);
+    }
+}
+
+void check_fp8(struct check *c)
+{
+    open_library(c);
+    gemm_fp8(c, &api);
     if (api.gemm != NULL) {
         api.gemm_destroy(&api.gemm);
     }
@@ -381,9 +325,6 @@ void check_gemm(struct check *c)
     bad_counts(c);
     graphs(c);
     plain(c);
-    fp8(c, "gemm_fp8", MOE_KERNEL_AUTO);
-    fp8(c, "gemm_fp8, pairs", MOE_KERNEL_OWN_WGMMA_PAIRS);
-    fp8(c, "gemm_fp8, fours", MOE_KERNEL_OWN_WGMMA_FOURS);
     if (!c->sample) {
         gemm_races(c, &api);
     }

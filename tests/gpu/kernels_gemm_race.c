@@ -129,7 +129,18 @@ static void race(struct check *c, const struct race *s, enum moe_linear_kind kin
                                       .x = kind == MOE_LINEAR_DGRAD ? NULL : x,
                                       .dy = kind == MOE_LINEAR_FORWARD ? NULL : y,
                                       .out = kind == MOE_LINEAR_FORWARD ? y : x};
-    r.fp8 = (struct moe_kernel_fp8){s->groups, s->n, s->k, rows, m, table, x, scales, y, MOE_KERNEL_AUTO};
+    r.fp8 = (struct moe_kernel_fp8){.kind = MOE_LINEAR_FORWARD,
+                                    .groups = s->groups,
+                                    .n = s->n,
+                                    .k = s->k,
+                                    .rows = rows,
+                                    .m = m,
+                                    .group = table,
+                                    .in_type = MOE_E4M3,
+                                    .in = x,
+                                    .in_scales = scales,
+                                    .out = y,
+                                    .block_scales = true};
     double flop = 2.0 * (double)rows * (double)s->n * (double)s->k, own_ms = time_ms(c, own, &r) / CALLS,
            cublas_ms = time_ms(c, cublas, &r) / CALLS;
     char name[96], more[320], eight[96] = "", shared[80] = "";

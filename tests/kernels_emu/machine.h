@@ -137,13 +137,14 @@ void emu_map_set_dim(struct emu_thread *T, uint64_t offset, uint32_t dim, uint32
 void emu_map_publish(struct emu_thread *T, uint64_t to, uint64_t offset, uint32_t bytes, const struct emu_site *site);
 void emu_set_registers(struct emu_thread *T, bool is_more, uint32_t count, const struct emu_site *site);
 
-enum emu_element { EMU_BF16, EMU_F16, EMU_E4M3 };
+enum emu_element { EMU_BF16, EMU_F16, EMU_E4M3, EMU_E5M2 };
 
 void emu_wgmma_fence(struct emu_thread *T, const struct emu_site *site);
-/* d: this thread's n / 2 sums. They come back as tokens, which emu_settled changes into numbers once the group is
- * waited for. */
-void emu_wgmma(struct emu_thread *T, uint32_t n, uint32_t k, enum emu_element type, float *d, uint64_t a, uint64_t b,
-               bool adds, int scale_a, int scale_b, int a_is_mn_major, int b_is_mn_major, const struct emu_site *site);
+/* a_type, b_type: the operands', which may differ where both have 8 bits. d: this thread's n / 2 sums. They come back
+ * as tokens, which emu_settled changes into numbers once the group is waited for. */
+void emu_wgmma(struct emu_thread *T, uint32_t n, uint32_t k, enum emu_element a_type, enum emu_element b_type, float *d,
+               uint64_t a, uint64_t b, bool adds, int scale_a, int scale_b, int a_is_mn_major, int b_is_mn_major,
+               const struct emu_site *site);
 void emu_wgmma_commit(struct emu_thread *T, const struct emu_site *site);
 void emu_wgmma_wait(struct emu_thread *T, uint32_t groups_left, const struct emu_site *site);
 /* A register that may hold a sum: its number, or the end of the launch where the matrix unit is still at it. */

@@ -23,6 +23,10 @@ HOPPER = 'gemm_hopper', '_Z11gemm_hopperILi0E13__nv_bfloat16Lb0EEv9gemm_args'
 SCALED = 'gemm_scaled', '_Z11gemm_scaledILi0E13__nv_bfloat16S0_Lb0EEv9gemm_args'
 MMA = 'gemm_mma', '_Z8gemm_mmaILi0E13__nv_bfloat16Ev9gemm_args'
 PLAN = 'gemm_plan', '_Z9gemm_plan14gemm_plan_args'
+FP8 = 'gemm_scaled', '_Z11gemm_scaledILi0E13__nv_fp8_e5m213__nv_bfloat16Lb0EEv9gemm_args'
+FP8_GRAD = 'gemm_scaled', '_Z11gemm_scaledILi2E13__nv_fp8_e5m2fLb0EEv9gemm_args'
+COLUMNS = 'quantize', '_Z13round_columnsI13__nv_bfloat16Ev8Rounding'
+TURN = 'quantize', '_Z12turn_weightsPK16moe_linear_groupPKllllPh'
 
 RACE = 'race in shared memory'
 SYNC = r'bar\.warp\.sync\s+-1;'
@@ -62,6 +66,12 @@ MUTANTS = {
     'block barrier left out': (MMA, r'bar\.sync\s+0;', 1, 2, '', 'random', RACE),
     'barriers not made known': (HOPPER, r'fence\.(mbarrier_init\.release\.cluster|proxy\.async\.shared::cta);', 0, None,
                                 '', 'random', 'without a fence that makes it known to the copy engine'),
+    'FP8 sums used before the wait': (FP8, r'wgmma\.wait_group\.sync\.aligned\s+0;', 0, None, '', 'random',
+                                      'a register of wgmma is used before wgmma.wait_group'),
+    'FP8 gradient: one barrier of a stage': (FP8_GRAD, INIT, 2, 3, r'\g<1>9', 'random', 'deadlock'),
+    'columns: largest read early': (COLUMNS, r'bar\.sync\s+0;', 0, 1, '', 'random', RACE),
+    'columns: bytes read early': (COLUMNS, r'bar\.sync\s+0;', 1, 2, '', 'random', RACE),
+    'weights turned early': (TURN, r'bar\.sync\s+0;', 0, 1, '', 'random', RACE),
     'proxy fence before wgmma': (SCALED, r'fence\.proxy\.async\.shared::cta;', 1, None, '', 'random',
                                  'no fence.proxy.async'),
 }

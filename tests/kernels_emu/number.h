@@ -61,6 +61,18 @@ static inline int32_t emu_mul_hi(int32_t a, int32_t b)
 {
     return (int32_t)((int64_t)a * b >> 32);
 }
+/* Four of the eight bytes of b and a, a's lowest first: a nibble of `which` each, whose top bit asks for the byte's
+ * sign instead. */
+static inline uint32_t emu_prmt(uint32_t a, uint32_t b, uint32_t which)
+{
+    uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t d = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t nibble = which >> 4 * i & 15, byte = (uint32_t)(both >> 8 * (nibble & 7)) & 0xff;
+        d |= (nibble & 8 ? (byte & 0x80 ? 0xffu : 0u) : byte) << 8 * i;
+    }
+    return d;
+}
 /* Division by zero is not defined in PTX; these are what GPUs give. */
 template <class T> static inline T emu_div(T a, T b)
 {

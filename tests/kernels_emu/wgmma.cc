@@ -90,8 +90,9 @@ static void widen(float *to, size_t next, const uint8_t *from, enum emu_element 
         }
         break;
     case EMU_E4M3:
+    case EMU_E5M2:
         for (size_t i = 0; i < PIECE; i++) {
-            to[i * next] = emu_float_of_fp8(from[i], true);
+            to[i * next] = emu_float_of_fp8(from[i], type == EMU_E4M3);
         }
         break;
     }
@@ -103,7 +104,7 @@ static void fetch(struct emu_thread *T, uint64_t bits, uint32_t edge, uint32_t d
 {
     struct emu_descriptor d = emu_descriptor_of(bits);
     const struct emu_warpgroup *g = &T->block->group[T->number / EMU_GROUP];
-    uint32_t size = type == EMU_E4M3 ? 1 : 2, count = PIECE / size;
+    uint32_t size = type == EMU_E4M3 || type == EMU_E5M2 ? 1 : 2, count = PIECE / size;
     if (d.swizzle != SWIZZLE_128 || d.base || (is_mn_major && size == 1)) {
         emu_stop(T, EMU_ILLEGAL_INSTRUCTION, site, "the emulator has no model of this descriptor: %#llx",
                  (unsigned long long)bits);
@@ -158,15 +159,16 @@ static const uint16_t *places_of(uint32_t n)
 }
 
 /* The last of the 128 threads computes for all. */
-static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, uint32_t k, enum emu_element type,
-                    bool adds, bool a_is_mn_major, bool b_is_mn_major, const struct emu_site *site)
+static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, uint32_t k, enum emu_element a_type,
+                    enum emu_element b_type, bool adds, bool a_is_mn_major, bool b_is_mn_major,
+                    const struct emu_site *site)
 {
     static thread_local std::vector<float> a, b, sums;
     a.resize(64 * k);
     b.resize(n * k);
     sums.assign(64 * n, 0);
-    fetch(T, g->a, 64, k, a_is_mn_major, type, a.data(), site);
-    fetch(T, g->b, n, k, b_is_mn_major, type, b.data(), site);
+    fetch(T, g->a, 64, k, a_is_mn_major, a_type, a.data(), site);
+    fetch(T, g->b, n, k, b_is_mn_major, b_type, b.data(), site);
     const uint16_t *place = places_of(n);
     for (uint32_t t = 0; t < EMU_GROUP && adds; t++) {
         for (uint32_t i = 0; i < n / 2; i++) {
@@ -182,8 +184,9 @@ static void compute(struct emu_thread *T, struct emu_warpgroup *g, uint32_t n, u
     T->block->grid->counts.wgmma_flop += (uint64_t)2 * 64 * n * k;
 }
 
-void emu_wgmma(struct emu_thread *T, uint32_t n, uint32_t k, enum emu_element type, float *d, uint64_t a, uint64_t b,
-               bool adds, int scale_a, int scale_b, int a_is_mn_major, int b_is_mn_major, const struct emu_site *site)
+void emu_wgmma(struct emu_thread *T, uint32_t n, uint32_t k, enum emu_element a_type, enum emu_element b_type, float *d,
+               uint64_t a, uint64_t b, bool adds, int scale_a, int scale_b, int a_is_mn_major, int b_is_mn_major,
+               const struct emu_site *site)
 {
     struct emu_warpgroup *g = group_of(T, site);
     bool has_numbers = false;
@@ -210,7 +213,7 @@ void emu_wgmma(struct emu_thread *T, uint32_t n, uint32_t k, enum emu_element ty
         g->waiting.push_back(T);
         emu_wait(T, site);
     } else {
-        compute(T, g, n, k, type, adds, a_is_mn_major != 0, b_is_mn_major != 0, site);
+        compute(T, g, n, k, a_type, b_type, adds, a_is_mn_major != 0, b_is_mn_major != 0, site);
         g->arrived = 0;
         for (struct emu_thread *t : g->waiting) {
             emu_ready(t);

@@ -14,6 +14,7 @@
 #include "activation.h"
 #include "device.h"
 #include "dtype.h"
+#include "fp8.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,6 +50,7 @@ struct moe_experts_config {
     enum moe_dtype bias;                    /* of b1, b2 */
     enum moe_dtype main_grad;               /* of all parameter gradients: float32, bfloat16, float16 */
     bool block_scales;                      /* FP8: one scale per 128 x 128 block; else one per expert */
+    struct moe_fp8 fp8;                     /* products of FP8 by FP8 (linear.h); hidden and ffn multiples of 16 */
     bool has_bias;
     enum moe_activation activation;
     struct moe_clamp clamp;
@@ -107,7 +109,7 @@ void moe_experts_workspace_destroy(moe_experts_workspace_t **workspace);
 /*
  * Makes the experts of one rank. *out is owned by the caller; borrows device and workspace. All functions of the
  * experts: one thread at a time. Errors: NOMEM, CAPACITY (the workspace is too small), SHAPE, ARG (an unknown type,
- * activation, place or recompute).
+ * activation, place or recompute), UNSUPPORTED (fp8 on a device without its products).
  */
 int moe_experts_new(moe_device_t *device, const struct moe_experts_config *config, moe_experts_t **out);
 /* Frees the experts and clears the pointer. NULL is allowed. */

@@ -13,6 +13,7 @@
 #include "dispatcher.h"
 #include "dtype.h"
 #include "experts.h"
+#include "fp8.h"
 #include "remedy.h"
 #include "router.h"
 #include "shared.h"
@@ -115,6 +116,7 @@ struct moe_layer_config {
     enum moe_dtype weight; /* of w1, w2; FP8 types take one scale per expert */
     enum moe_dtype bias;   /* of b1, b2 */
     bool block_scales;     /* FP8: one scale per 128 x 128 block instead */
+    struct moe_fp8 fp8;    /* products of FP8 by FP8 in the experts (fp8.h) */
     bool has_bias;         /* b1, b2 */
     enum moe_activation activation;
     struct moe_clamp clamp;

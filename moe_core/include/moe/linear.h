@@ -18,6 +18,7 @@
 
 #include "device.h"
 #include "dtype.h"
+#include "fp8.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,8 +28,6 @@ extern "C" {
 #endif
 
 typedef struct moe_linear moe_linear_t;
-
-#define MOE_FP8_BLOCK 128 /* edge of a block of weights that has a scale of its own */
 
 struct moe_linear_config {
     int64_t groups, out_features, in_features, max_rows;
@@ -40,8 +39,9 @@ struct moe_linear_config {
     bool fuse_wgrad_accumulation; /* weight gradients go into main_grad */
     bool delay_wgrad;             /* weight and bias gradients are left to moe_linear_backward_dw */
     bool packed;                  /* one parameter [groups,N,K] for all groups: struct moe_param */
-    float bias_scale; /* forward multiplies the bias by this number, backward does not: 1/P with P expert tensor
-                         parallel ranks; 0 means 1 */
+    float bias_scale;   /* forward multiplies the bias by this number, backward does not: 1/P with P expert tensor
+                           parallel ranks; 0 means 1 */
+    struct moe_fp8 fp8; /* products of FP8 by FP8: e4m3 weights, bfloat16 activations, features multiples of 16 */
 };
 
 /*
@@ -75,7 +75,8 @@ enum moe_microbatch { MOE_MICROBATCH_UNKNOWN, MOE_MICROBATCH_FIRST, MOE_MICROBAT
 
 /*
  * Makes a grouped linear. *out is owned by the caller; borrows device. All functions of this file: one thread at a
- * time. Errors: NOMEM, SHAPE, ARG (a type that is not allowed in its place).
+ * time. Errors: NOMEM, SHAPE, ARG (a type that is not allowed in its place), UNSUPPORTED (the device has no product of
+ * FP8 by FP8, which is asked for).
  */
 int moe_linear_new(moe_device_t *device, const struct moe_linear_config *config, moe_linear_t **out);
 /* Frees the linear and clears the pointer. NULL is allowed. */

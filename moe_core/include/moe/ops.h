@@ -12,6 +12,7 @@
 #include "activation.h"
 #include "device.h"
 #include "dtype.h"
+#include "fp8.h"
 #include "permute.h"
 #include "router.h"
 
@@ -427,7 +428,9 @@ struct moe_linear_group {
  * One pass of the grouped linear of linear.h. For groups without rows, WGRAD and BGRAD store zeros with beta 0 and do
  * nothing with beta 1. FORWARD: y[r] = x[r] w^T + bias_scale * (bias_probs ? bias_probs[r] : 1) * bias, summed in
  * float32, cast once. BGRAD: the sum of bias_probs[r] * dy[r], without bias_scale, because with expert tensor
- * parallelism each of P ranks adds 1/P of the bias while the gradient is whole.
+ * parallelism each of P ranks adds 1/P of the bias while the gradient is whole. With fp8 FORWARD, DGRAD and WGRAD are
+ * of rows that are rounded to FP8 (fp8.h), which the back end does itself: bfloat16 activations, e4m3 weights, n and k
+ * multiples of 16. A back end that has no such product answers UNSUPPORTED, to a pass of no groups, too.
  */
 struct moe_linear_pass {
     enum moe_linear_kind kind;
@@ -442,6 +445,26 @@ struct moe_linear_pass {
     float beta;              /* WGRAD, BGRAD, 0 or 1 */
     const float *bias_probs; /* FORWARD, BGRAD: [rows] or NULL */
     float bias_scale;        /* FORWARD, PGRAD; 0 means 1 */
+    enum moe_fp8_rows fp8;   /* FORWARD, DGRAD, WGRAD */
+    enum moe_dtype fp8_grad; /* with fp8, DGRAD and WGRAD: e4m3 or e5m2 */
+};
+
+/*
+ * Rounds the rows of groups to FP8 as fp8.h says; rows past the sum of m are slack, never read. to[r,c] times its scale
+ * is the number. The rows of `to` are rows: scales [rows, ceil(width / 128)], with TENSOR the group's scale in all of
+ * them. With `down` they are columns, and a scale is that of 128 rows in one column: to [width, pitch], scales [pitch /
+ * 128, width], where group i with first row r has columns from moe_fp8_column(r, i) on (common/fp8.h), and pitch is
+ * moe_fp8_pitch(rows, groups). What is of no row is left untouched. Errors in the stream: COUNT, SPLIT.
+ */
+struct moe_quantize {
+    enum moe_fp8_rows how; /* TENSOR or BLOCKS */
+    bool down;
+    int64_t groups, rows, width;
+    const int64_t *m;             /* [groups] */
+    enum moe_dtype type, to_type; /* to_type: e4m3 or e5m2 */
+    const void *from;             /* [rows,width] */
+    void *to;
+    float *scales;
 };
 
 /*
@@ -555,6 +578,7 @@ struct moe_ops {
     int (*gemm)(moe_device_t *device, const struct moe_gemm *args);
     int (*grouped)(moe_device_t *device, const struct moe_grouped *args);
     int (*linear)(moe_device_t *device, const struct moe_linear_pass *args);
+    int (*quantize)(moe_device_t *device, const struct moe_quantize *args);
     int (*topk)(moe_device_t *device, const struct moe_topk *args);
     int (*topk_backward)(moe_device_t *device, const struct moe_topk_backward *args);
     int (*drop)(moe_device_t *device, const struct moe_drop *args);

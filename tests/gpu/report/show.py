@@ -63,9 +63,9 @@ def product_data(device, kinds, shapes, paths):
         for kind in kinds:
             for name in paths:
                 path = plan.PATHS[name]
-                if (kind != plan.FORWARD and path.fp8) or (kind == plan.WGRAD and path.b == 1):
+                if kind == plan.WGRAD and path.widens:
                     continue  # that path has no such product
-                for team_log in range(3):
+                for team_log in range(1 if kind == plan.WGRAD and path.fp8 else 3):  # nor teams for that one
                     t = plan.traffic(name, plan.Problem(kind, [m] * groups, n, k), team_log, device)
                     ceiling, level = t.ceiling(device)
                     out.append({"device": device, "product": kind, "groups": groups, "m": m, "n": n, "k": k,
@@ -121,7 +121,7 @@ def count_data(sums, device, demangle):
         shared = get("shared_read_bytes", "shared_written_bytes", "cp_async_bytes", "tma_bytes", "tma_zero_bytes",
                      "wgmma_shared_bytes")
         touched = get("touched_read_bytes", "touched_written_bytes")
-        peak = d["fp8_flop_per_s" if "e4m3" in plain else "bf16_flop_per_s"]
+        peak = d["fp8_flop_per_s" if "e4m3" in plain or "e5m2" in plain else "bf16_flop_per_s"]
         whole = d["shared_bytes_per_clock"] * devices.clock(device) * d["multiprocessors"]
         seconds = {"tensor": flop / peak, "shared": shared / whole, "L2": read / d["l2_bytes_per_s"],
                    "DRAM": touched / d["dram_bytes_per_s"]}

@@ -156,6 +156,13 @@ def field(f, words, a):
     return f.put(a[0], f'emu_{words[0]}<{kind}>({", ".join(args)})', kind)
 
 
+@rule('prmt')
+def bytes_of_two(f, words, a):
+    if words[1:] != ['b32']:
+        raise Unmodelled('a mode')
+    return f.put(a[0], f'emu_prmt({", ".join(f.value(v, "uint32_t") for v in a[1:])})', 'uint32_t')
+
+
 @rule('popc')
 def ones(f, words, a):
     return f.put(a[0], f'(uint32_t)__builtin_popcountll((uint64_t){f.value(a[1], kind_of(words))})', 'uint32_t')

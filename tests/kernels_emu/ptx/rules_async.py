@@ -86,16 +86,17 @@ def wait(f, name, a):
 
 
 def matrix_unit(f, name, a):
-    form = re.match(r'^wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(bf16|f16|e4m3)\.(\w+)$', name)
+    form = re.match(r'^wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.f32\.(bf16|f16|e4m3|e5m2)\.(\w+)$', name)
     n, k, kind, other = form.groups()
     sums = operands(a[0][1:-1])
-    if kind != other or len(sums) != int(n) // 2 or a[1][0] == '{':
+    both_8 = {kind, other} <= {'e4m3', 'e5m2'}
+    if (kind != other and not both_8) or len(sums) != int(n) // 2 or a[1][0] == '{':
         raise Unmodelled('a form of wgmma')
     names = [f.register(r)[0] for r in sums]
     a += ['0', '0'] if len(a) == 6 else []
     scales = ', '.join(f.value(v, 'int32_t') for v in a[4:8])
-    made = f'emu_wgmma(T, {n}, {k}, EMU_{kind.upper()}, d, {f.value(a[1], "uint64_t")}, {f.value(a[2], "uint64_t")}, ' \
-           f'{f.value(a[3], "bool")}, {scales}, {f.at()});'
+    made = f'emu_wgmma(T, {n}, {k}, EMU_{kind.upper()}, EMU_{other.upper()}, d, {f.value(a[1], "uint64_t")}, ' \
+           f'{f.value(a[2], "uint64_t")}, {f.value(a[3], "bool")}, {scales}, {f.at()});'
     back = ' '.join(f'{name} = d[{i}];' for i, name in enumerate(names))
     return f'{{ float d[{len(names)}] = {{ {", ".join(names)} }}; {made} {back} }}'
 

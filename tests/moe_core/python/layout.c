@@ -116,6 +116,7 @@ static void linear(void)
     AT(struct moe_linear_config, delay_wgrad);
     AT(struct moe_linear_config, packed);
     AT(struct moe_linear_config, bias_scale);
+    AT(struct moe_linear_config, fp8);
     SIZE(struct moe_linear_call);
     AT(struct moe_linear_call, weights);
     AT(struct moe_linear_call, biases);
@@ -129,6 +130,10 @@ static void linear(void)
 
 static void layer(void)
 {
+    SIZE(struct moe_fp8);
+    AT(struct moe_fp8, rows);
+    AT(struct moe_fp8, grad);
+    AT(struct moe_fp8, wide_wgrad);
     SIZE(struct moe_layer_config);
     AT(struct moe_layer_config, layer);
     AT(struct moe_layer_config, world_rank);
@@ -151,6 +156,7 @@ static void layer(void)
     AT(struct moe_layer_config, weight);
     AT(struct moe_layer_config, bias);
     AT(struct moe_layer_config, block_scales);
+    AT(struct moe_layer_config, fp8);
     AT(struct moe_layer_config, has_bias);
     AT(struct moe_layer_config, activation);
     AT(struct moe_layer_config, clamp);

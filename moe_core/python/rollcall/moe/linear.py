@@ -46,7 +46,7 @@ class CLinearConfig(Structure):
     _fields_ = [("groups", c_int64), ("out_features", c_int64), ("in_features", c_int64), ("max_rows", c_int64),
                 ("activation", c_int), ("weight", c_int), ("bias", c_int), ("has_bias", c_bool),
                 ("block_scales", c_bool), ("fuse_wgrad_accumulation", c_bool), ("delay_wgrad", c_bool),
-                ("packed", c_bool), ("bias_scale", c_float)]
+                ("packed", c_bool), ("bias_scale", c_float), ("fp8", moe_core.CFp8)]
 
 
 class CLinearCall(Structure):
