@@ -216,11 +216,13 @@ class Rehearse(Case):
         self.assertEqual((report["steps"], report.get("steps_learned")), (4, None))
         self.assertIn("\nSteps: 4.\n", r.stderr)
         calls = {(c["label"], call["op"]): call for c in report["communicators"] for call in c["calls"]}
-        # The counts of the tokens, once in each layer and step; what was learnt would say so, too. And one word for
-        # each layer when it is made, which is no part of a step.
+        # The counts of the tokens, once in each layer and step; what was learnt would say so, too.
         of = calls["ep", "AllGather"]
-        self.assertEqual((of["calls"], of["calls_per_step"]), (8 + 2, 2))
-        self.assertAlmostEqual(of["bytes_per_step"], (of["bytes"] - 2 * 8) / 4)
+        self.assertEqual((of["calls"], of["calls_per_step"]), (8, 2))
+        self.assertAlmostEqual(of["bytes_per_step"], of["bytes"] / 4)
+        # That the layers are made is agreed on, which is no part of a step.
+        made = calls["ep", "AllReduce"]
+        self.assertGreater(made["calls"], made["calls_per_step"] * 4)
 
     def test_steps_that_python_tells(self):
         out = self.path("report.json")
