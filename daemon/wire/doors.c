@@ -254,10 +254,25 @@ __attribute__((visibility("default"))) int listen(int fd, int backlog)
     return (int)syscall(SYS_listen, fd, backlog);
 }
 
+/* libzmq ends the process by an assertion where accept4 fails with another error than these: a firewall's EPERM, say.
+ */
+static bool libzmq_bears(int error)
+{
+    static const int known[] = {EAGAIN, EINTR, ECONNABORTED, EPROTO, ENOBUFS, ENOMEM, EMFILE, ENFILE};
+    bool bears = false;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        bears = bears || error == known[i];
+    }
+    return bears;
+}
+
 __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *from, socklen_t *size, int flags)
 {
     struct who who;
     int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
+    if (fd < 0 && !libzmq_bears(errno)) {
+        errno = ECONNABORTED; /* this connection cannot be had; the next one may */
+    }
     if (fd < 0 || listener >= ROLL_COUNTED_FDS) {
         return fd;
     }

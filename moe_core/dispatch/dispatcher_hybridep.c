@@ -370,7 +370,8 @@ static int read_counts(moe_dispatcher_t *d, struct hybridep *s, uint32_t *agreed
         return rc;
     }
     s->agreed = *agreed = moe_flex_agreed(d, f, s->said[0].host);
-    (void)moe_dispatcher_evened(d, s->said[0].host + f->numbers - 1, f->numbers, f->padded); /* the map alone is padded */
+    /* The map alone is padded. */
+    (void)moe_dispatcher_evened(d, s->said[0].host + f->numbers - 1, f->numbers, f->padded);
     return moe_flex_derive(d, f, s->said[0].host, (*agreed & MOE_REMEDY_PAD) != 0);
 }
 
