@@ -96,8 +96,7 @@ static int64_t pump(struct roll_agent *a, uint64_t now, bool beat)
     }
     a->progress += (uint64_t)total;
     if (a->drain && drained && a->welcomed) {
-        roll_agent_heartbeat(a, a->drain);
-        a->drain = 0;
+        a->drain = roll_agent_heartbeat(a, a->drain) == 0 ? 0 : a->drain; /* where there is no room, the next turn */
     }
     return total;
 }
@@ -279,7 +278,7 @@ static int64_t look(struct roll_agent *a, uint64_t now, bool beat)
     housekeep(a, now, beat);
     int64_t moved = pump(a, now, beat);
     if (a->welcomed && beat) { /* behind what the rings have told: it says how much of them the root has */
-        roll_agent_heartbeat(a, 0);
+        (void)roll_agent_heartbeat(a, 0);
     }
     roll_agent_flush(a);
     a->batch.room = false;

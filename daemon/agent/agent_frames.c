@@ -74,13 +74,13 @@ void roll_agent_lost(struct roll_agent *a, uint64_t now)
     }
 }
 
-void roll_agent_heartbeat(struct roll_agent *a, uint64_t token)
+int roll_agent_heartbeat(struct roll_agent *a, uint64_t token)
 {
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token, .count = 0};
     struct roll_frame_heartbeat beat;
     uint64_t seq;
     roll_agent_late_beat(&a->late, a->rings, a->used, &beat);
-    roll_agent_send(a, head, &beat, sizeof(beat), &seq);
+    return roll_agent_send(a, head, &beat, sizeof(beat), &seq);
 }
 
 /* frames in */

@@ -87,8 +87,8 @@ int roll_agent_send(void *agent, struct roll_frame_head head, const void *payloa
 void roll_agent_flush(struct roll_agent *a);               /* before anything else is sent through the socket */
 void roll_agent_hello(struct roll_agent *a, uint64_t now); /* begins a conversation with the root */
 void roll_agent_lost(struct roll_agent *a, uint64_t now); /* the connection to it is gone; told once until it is back */
-void roll_agent_heartbeat(struct roll_agent *a, uint64_t token);
-void roll_agent_receive(struct roll_agent *a, uint64_t now); /* takes what the root has sent */
+int roll_agent_heartbeat(struct roll_agent *a, uint64_t token); /* 0, or BUSY: there is no room */
+void roll_agent_receive(struct roll_agent *a, uint64_t now);    /* takes what the root has sent */
 
 /* agent_dir.c */
 void roll_agent_scan(struct roll_agent *a, uint64_t now); /* opens the rings that are new in the directory */

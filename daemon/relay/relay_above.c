@@ -53,13 +53,13 @@ void roll_relay_lost(struct roll_relay *r, uint64_t now)
     }
 }
 
-static void heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
+static int heartbeat(struct roll_relay *r, uint64_t token, uint64_t now)
 {
     struct roll_frame_heartbeat beat;
     struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = token};
     uint64_t seq;
     roll_relay_late_tell(r, &beat, now);
-    (void)roll_relay_send(r, head, &beat, sizeof(beat), &seq);
+    return roll_relay_send(r, head, &beat, sizeof(beat), &seq);
 }
 
 /* All of it is told anew: everything in a digest is a total. */
@@ -109,6 +109,19 @@ static void tell_run(struct roll_relay *r, struct relay_run *run, uint64_t now)
     run->told_ns = now;
 }
 
+/* Tells of the drain those children that have not heard of it: one that begins anew in the middle of it, say. */
+static void pass_drain(struct roll_relay *r)
+{
+    struct roll_frame_head head = {.type = ROLL_FRAME_HEARTBEAT, .first = r->drain};
+    for (size_t i = 0; r->drain != 0 && i < r->children; i++) {
+        struct relay_child *child = r->child[i];
+        if (child->synced && !child->waits && child->drain_sent < r->drain &&
+            roll_net_send(child->socket, child->id, child->id_bytes, &head, NULL, 0) == 0) {
+            child->drain_sent = r->drain;
+        }
+    }
+}
+
 /* All children have done what a drain asks for. */
 static bool drained(const struct roll_relay *r)
 {
@@ -136,7 +149,8 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
     if (!r->welcomed) {
         return;
     }
-    bool over = !roll_relay_runs_wait(r, now) && r->drain != 0 && drained(r);
+    pass_drain(r);
+    bool over = !roll_relay_runs_wait(r, now) && r->drain != 0 && drained(r) && roll_relay_has_room(r);
     if ((over || now - r->tell_ns >= TELL_NS) && roll_relay_has_room(r)) {
         r->tell_ns = now;
         for (size_t i = 0; i < r->runs; i++) {
@@ -145,13 +159,12 @@ void roll_relay_tell_above(struct roll_relay *r, uint64_t now)
             }
         }
     }
-    if (over) { /* behind the digests; where there is no room the root asks again */
-        heartbeat(r, r->drain, now);
+    if (over && heartbeat(r, r->drain, now) == 0) { /* behind the digests */
         r->drain = 0;
     }
     if (now - r->heartbeat_ns >= HEARTBEAT_NS) {
         r->heartbeat_ns = now;
-        heartbeat(r, 0, now);
+        (void)heartbeat(r, 0, now);
     }
     roll_net_batch_flush(&r->batch, r->above);
 }
@@ -322,8 +335,7 @@ static void handle(struct roll_relay *r, const struct roll_frame *frame, uint64_
         break;
     case ROLL_FRAME_HEARTBEAT:
         if (frame->head.first != 0) {
-            r->drain = frame->head.first;
-            to_all(r, &frame->head, NULL, 0);
+            r->drain = frame->head.first; /* the next turn tells of it */
         }
         break;
     case ROLL_FRAME_ERROR: {

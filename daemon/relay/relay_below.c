@@ -132,7 +132,7 @@ static void hello(struct roll_relay *r, void *socket, const void *id, size_t byt
         child->went_ns = r->went_ns;
         child->beat.unheard = 0;
         child->beat.look_ns = 0;
-        child->drain_echo = 0;
+        child->drain_sent = child->drain_echo = 0; /* in a new conversation it has heard of none */
         child->passed_at = child->passed_used = 0;
         child->waits = !r->welcomed;
         if (new) {

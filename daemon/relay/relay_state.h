@@ -38,7 +38,7 @@ struct relay_child { /* an agent, or another relay */
     uint64_t lost_ns; /* when it was told that another one has a ring of its; 0: never */
     bool waits;       /* it has said HELLO, and is welcomed when the level above has welcomed this one */
     uint64_t hello_seq, expected, seen_ns, resync_ns;
-    uint64_t drain_echo;
+    uint64_t drain_sent, drain_echo;  /* numbers of the drain that it was told of last, and that it has done */
     uint64_t closed_ns, went_ns;      /* of the relay, when the child was last heard */
     struct roll_late_link link;       /* how late its heartbeats come */
     struct roll_frame_heartbeat beat; /* the newest; what an older child does not say is 0 */

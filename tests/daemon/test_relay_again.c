@@ -214,6 +214,25 @@ static bool is_unheard(const struct got *frame, void *ctx)
     return is && sight.heard == 0;
 }
 
+/* In its new conversation it has heard of no drain, and whoever waits for it would wait for ever. */
+static void test_an_agent_that_begins_anew_is_told_of_the_drain_again(void **state)
+{
+    (void)state;
+    uint64_t number = 42;
+    begin();
+    drain(number);
+    echo(&one, number);
+    two.seq += 5; /* frames are missing */
+    echo(&two, 0);
+    agent_comes_again(&two, "two");
+    agent_announces(&two, &rank[1]);
+    agent_waits(&two, &got, ROLL_FRAME_HEARTBEAT);
+    assert_int_equal(got.head.first, number);
+    echo(&two, number);
+    root_waits(&s, &got, is_drained, &number);
+    end();
+}
+
 static void test_ranks_of_an_agent_that_leaves_are_not_heard(void **state)
 {
     (void)state;
@@ -255,6 +274,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_root_is_told_of_both, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_calls_alone_are_told_anew, harness_set_up, harness_tear_down),
         cmocka_unit_test_setup_teardown(test_what_an_agent_told_goes_with_its_last_ring, harness_set_up,
+                                        harness_tear_down),
+        cmocka_unit_test_setup_teardown(test_an_agent_that_begins_anew_is_told_of_the_drain_again, harness_set_up,
                                         harness_tear_down),
         cmocka_unit_test_setup_teardown(test_a_drain_waits_for_who_has_answered_another_root, harness_set_up,
                                         harness_tear_down),
