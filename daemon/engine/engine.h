@@ -352,6 +352,9 @@ bool roll_engine_layers(const roll_engine_t *e, struct roll_rankset *layers);
 /* Adds the ranks whose calls the calls in this rank's way lack; none where the rank goes on or everybody has made them.
  */
 void roll_engine_awaited(roll_engine_t *e, uint32_t world_rank, struct roll_rankset *out);
+/* When the rank issued the oldest of its calls on this communicator that are incomplete, in ns of the wall clock of its
+ * host. 0: none is. Costs what the rank's streams hold, whatever the number of ranks. */
+uint64_t roll_engine_incomplete_since(const roll_engine_t *e, uint32_t world_rank, uint64_t comm_key);
 
 /*
  * Says why a rank of the job does not go on, in one paragraph of plain words: what the rank issued last, for what and

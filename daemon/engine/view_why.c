@@ -5,7 +5,6 @@
  * Ranks that stand alike are told in one sentence; a key says whether two do. To compare finished sentences was
  * rejected: each names its own rank, and of a thousand ranks all but a few would be written for nothing.
  */
-#include "daemon/base/array.h"
 #include "daemon/base/map.h"
 #include "daemon/engine/judge/judge.h"
 #include "daemon/engine/view.h"
@@ -64,100 +63,6 @@ static void why_state(struct words *w, const struct roll_engine *e, const struct
                 words_add(w, "; its last call was noted %.1f s ago", ago);
             }
         }
-    }
-}
-
-/* Whom a call lacks: a key of the ranks, how many they are, and how many members besides have never been seen. */
-struct lacks {
-    uint64_t set;
-    uint32_t known, unknown;
-};
-
-/* A collective lacks the same members whoever waits in it, and of 16,384 ranks all but one may wait in the same. Held
- * while keys are made, during which nothing is fed. */
-struct memo {
-    struct roll_map at; /* from communicator and number to an index of `lacks` */
-    struct lacks *lacks;
-    size_t used, room;
-};
-
-static uint64_t set_key(const struct roll_rankset *set)
-{
-    uint64_t key = 0;
-    for (size_t i = 0; i < set->used; i++) {
-        key = say_key(key, set->range[i].first, set->range[i].last, 0);
-    }
-    return key;
-}
-
-static struct lacks find_lacks(const struct roll_engine *e, const struct source *s, const struct entry *entry)
-{
-    struct roll_rankset missing = {0};
-    uint32_t unknown = waitgraph_missing(e, s, entry, &missing);
-    struct lacks l = {set_key(&missing), (uint32_t)roll_rankset_count(&missing), unknown};
-    roll_rankset_fini(&missing);
-    return l;
-}
-
-static struct lacks lacks_of(const struct roll_engine *e, const struct source *s, const struct entry *entry,
-                             struct memo *memo)
-{
-    const struct member *m = source_member(s, entry->rec.comm);
-    if (!memo || !m || roll_op_class(entry->rec.op) == ROLL_CLASS_P2P) {
-        return find_lacks(e, s, entry);
-    }
-    uint64_t key = say_key(m->comm->key, entry->rec.seq, 0, 0);
-    uint32_t at = roll_map_get(&memo->at, key);
-    if (at != ROLL_MAP_NONE) {
-        return memo->lacks[at];
-    }
-    struct lacks l = find_lacks(e, s, entry);
-    if (ROLL_GROW(memo->lacks, memo->room, memo->used + 1) == 0 &&
-        roll_map_add(&memo->at, key, (uint32_t)memo->used) == 0) {
-        memo->lacks[memo->used++] = l;
-    }
-    return l;
-}
-
-/*
- * The call that keeps a queue from going on: the first that some member has not made. It need not be the head: a group
- * waits as a whole, and calls before it may wait for peers that wait in turn. Where everybody has made all calls, it is
- * the first that is incomplete. NULL: the queue goes on.
- */
-static struct entry *find_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
-                                     struct memo *memo, struct lacks *lacks)
-{
-    uint64_t ticket = q->head - 1;
-    struct entry *first = NULL;
-    *lacks = (struct lacks){0};
-    for (struct entry *entry = q->head ? source_entry(s, ticket) : NULL; entry; entry = source_chain(s, &ticket)) {
-        if (entry_complete(s, entry) || !source_member(s, entry->rec.comm)) {
-            continue;
-        }
-        first = first ? first : entry;
-        *lacks = lacks_of(e, s, entry, memo);
-        if (lacks->known + lacks->unknown > 0) {
-            return entry;
-        }
-    }
-    return first;
-}
-
-struct entry *view_in_the_way(const struct roll_engine *e, const struct source *s, const struct queue *q,
-                              struct roll_rankset *missing, uint32_t *unknown)
-{
-    struct lacks lacks;
-    struct entry *entry = find_in_the_way(e, s, q, NULL, &lacks);
-    *unknown = entry ? waitgraph_missing(e, s, entry, missing) : 0;
-    return entry;
-}
-
-void roll_engine_awaited(roll_engine_t *e, uint32_t world_rank, struct roll_rankset *out)
-{
-    const struct source *s = source_newest(e, world_rank);
-    for (uint32_t i = 0; s && source_alive(s) && i < s->queues; i++) {
-        uint32_t unknown;
-        (void)view_in_the_way(e, s, &s->queue[i], out, &unknown);
     }
 }
 
@@ -362,7 +267,7 @@ static void why_comms(struct words *w, const struct subject *who)
     }
 }
 
-static uint64_t why_key(const struct roll_engine *e, uint32_t world_rank, struct memo *memo)
+static uint64_t why_key(const struct roll_engine *e, uint32_t world_rank, struct view_memo *memo)
 {
     const struct source *s = source_newest(e, world_rank);
     if (!s) {
@@ -373,8 +278,8 @@ static uint64_t why_key(const struct roll_engine *e, uint32_t world_rank, struct
         key = say_key(key, (uint64_t)(unsigned char)*at, 0, 0);
     }
     for (uint32_t i = 0; i < s->queues; i++) {
-        struct lacks lacks;
-        const struct entry *entry = find_in_the_way(e, s, &s->queue[i], memo, &lacks);
+        struct view_lacks lacks;
+        const struct entry *entry = view_find_wait(e, s, &s->queue[i], memo, &lacks);
         bool message = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_P2P;
         if (entry) {
             key = say_key(key, call_key(s, &entry->rec), message ? 0 : lacks.set, lacks.unknown);
@@ -391,7 +296,7 @@ static uint64_t why_key(const struct roll_engine *e, uint32_t world_rank, struct
 
 void roll_engine_why_keys(roll_engine_t *e, const uint32_t *world_rank, size_t n, uint64_t *key)
 {
-    struct memo memo = {.used = 0};
+    struct view_memo memo = {.used = 0};
     sweep(e);
     for (size_t i = 0; i < n; i++) {
         key[i] = why_key(e, world_rank[i], &memo);

@@ -3,8 +3,9 @@
  *
  * The engine says what a rank waits for; a verdict says what went wrong. The root, which has the verdicts, joins the
  * two, and only where the records allow no other reading: the verdict names the rank and the rank has made no call
- * since, or the rank stands on the verdict's communicator behind the operation that never completed. Naming a verdict
- * that the job has got over would be worse than naming none.
+ * since, or has been waiting since before in a call on the verdict's communicator, while its host ran on; or the rank
+ * stands on the verdict's communicator behind the operation that never completed. Naming a verdict that the job has got
+ * over would be worse than naming none.
  */
 #include "daemon/root/root_state.h"
 
@@ -56,6 +57,15 @@ static bool stands_behind(const struct roll_why_verdict *w, const struct roll_vi
            number <= v->last.seq && w->done <= number;
 }
 
+/* The rank, which the verdict names, issued a call on the verdict's communicator before the verdict was said, and that
+ * call is incomplete to this day: so it still waits for what it waited for then, whatever its host has issued since. */
+static bool waits_still(const struct roll_why *why, const struct roll_verdict *verdict, uint32_t rank)
+{
+    const roll_engine_t *engine = roll_feed_engine(roll_run_judge(why->run));
+    uint64_t since = verdict->comm_key ? roll_engine_incomplete_since(engine, rank, verdict->comm_key) : 0;
+    return since != 0 && since <= verdict->time_ns;
+}
+
 const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, const struct roll_view_source *v)
 {
     bool waits = v->in_call || v->pending > 0;
@@ -64,7 +74,8 @@ const struct roll_verdict_copy *roll_why_verdict(const struct roll_why *why, con
         bool culprit = holds(&verdict->culprits, v->info.world_rank);
         bool named = culprit || holds(&verdict->waiting, v->info.world_rank);
         bool still = v->last_ns <= verdict->time_ns;
-        if ((named && still && (waits || culprit)) || (waits && stands_behind(&why->at[i], v))) {
+        if ((named && still && (waits || culprit)) || (waits && stands_behind(&why->at[i], v)) ||
+            (named && waits && waits_still(why, verdict, (uint32_t)v->info.world_rank))) {
             return why->at[i].verdict;
         }
     }

@@ -33,7 +33,7 @@ BUILD, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
 SCRIPT = os.path.join(place.ROOT, "scripts", "gpu-check")
 
 
-def gpu_check(*args, seconds=150, **env):
+def gpu_check(*args, seconds=1500, **env):
     return subprocess.run([sys.executable, SCRIPT, "--build", BUILD, *args], capture_output=True, text=True,
                           timeout=seconds, env=dict(os.environ, **env))
 
