@@ -106,6 +106,50 @@ static void test_names_that_are_no_utf8_cost_no_answer(void **state)
     harness_end(daemon, SIGTERM);
 }
 
+/* A host runs ahead of its streams: after the verdict that names a rank as waiting it issues calls elsewhere. The wait
+ * is explained by that verdict all the same. */
+static void test_a_wait_is_explained_while_the_host_runs_on(void **state)
+{
+    (void)state;
+    static struct synth s[2];
+    const char *dir = harness_path("d");
+    pid_t daemon = DAEMON("daemon.err", endpoint, "--dir", dir);
+    assert_true(daemon > 0);
+    roll_client_t *client = harness_client(endpoint);
+    uint16_t all[2], pair[2];
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(synth_open(&s[r], dir, "job", r, 3, 64), 0);
+        all[r] = synth_comm(&s[r], 0x1000);
+        pair[r] = synth_comm_of(&s[r], 8, r, 2);
+        for (int i = 0; i < 2; i++) {
+            (void)synth_allreduce(&s[r], &(struct synth_call){.comm = all[r], .count = 1024});
+        }
+    }
+    pid_t third = harness_rank(dir, 2, 3, 1000, 1, "exit"); /* leaves out its second call */
+    int status;
+    assert_int_equal(waitpid(third, &status, 0), third);
+    assert_int_equal(status, 0);
+    json_t *finding = harness_verdict(client, "rank-finished");
+    assert_non_null(finding);
+    assert_string_equal(json_string_value(json_object_get(finding, "culprits_text")), "2");
+    for (int r = 0; r < 2; r++) {
+        (void)synth_allreduce(&s[r], &(struct synth_call){.comm = pair[r], .count = 4});
+    }
+    assert_int_equal(harness_drained(client, "records"), 2 * 2 + 1 + 2);
+    for (int r = 0; r < 2; r++) {
+        json_t *why = harness_ask(client, "{s:s,s:i}", "op", "why", "rank", r);
+        json_t *explains = json_object_get(json_array_get(json_object_get(why, "ranks"), 0), "verdict");
+        assert_true(json_is_integer(explains) && json_equal(explains, json_object_get(finding, "number")));
+        json_decref(why);
+    }
+    json_decref(finding);
+    roll_client_destroy(&client);
+    for (int r = 0; r < 2; r++) {
+        synth_close(&s[r]);
+    }
+    assert_int_equal(harness_end(daemon, SIGTERM), 1);
+}
+
 /* A process that is the one rank of a job of this name, and lives until it is killed; the root has heard of it. */
 static pid_t one_rank(roll_client_t *client, const char *job)
 {
@@ -287,7 +331,7 @@ int main(void)
         TEST(test_status_why_and_verdicts_are_told),   TEST(test_names_that_are_no_utf8_cost_no_answer),
         TEST(test_a_job_that_lives_answers_first),     TEST(test_wrong_questions_get_an_error),
         TEST(test_verdicts_are_pushed_to_subscribers), TEST(test_two_jobs_on_one_root_are_kept_apart),
-        TEST(test_a_console_finds_the_one_root),
+        TEST(test_a_console_finds_the_one_root),       TEST(test_a_wait_is_explained_while_the_host_runs_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
