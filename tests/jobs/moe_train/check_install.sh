@@ -17,7 +17,9 @@ done
 for want in include/moe/layer.h include/hostnccl/nccl.h include/hostnccl/cuda_runtime.h; do
     [ -f "$want" ] || { echo "not installed: $want"; exit 1; }
 done
-cited=$(grep -rhoE 'docs/[A-Za-z_/-]+\.md' share/man "$source/daemon" "$source/hostnccl" --include='*.1' --include='*.c' | sort -u)
+# Pages that manual pages and messages name.
+cited=$(grep -rhoE 'docs/[A-Za-z_/-]+\.md' share/man "$source/daemon" "$source/hostnccl" --include='*.1' \
+    --include='*.c' | sort -u)
 [ -n "$cited" ] || { echo "no page is named"; exit 1; }
 for want in README.md $cited; do
     [ -f "share/doc/rollcall/$want" ] || { echo "not installed: $want"; exit 1; }
