@@ -1,6 +1,6 @@
 # Finds what rollcall can use. Required: libzmq, libdw, libunwind, zstd, jansson, libmicrohttpd, libsodium,
-# ncursesw, a BLAS.
-# Optional: cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
+# ncursesw.
+# Optional: OpenBLAS, cmocka, CUDA, the vendor's NCCL and CUDA headers, LTTng-UST, SQLite, protobuf-c.
 # Each thing left out is named in the summary.
 find_package(Threads REQUIRED)
 
@@ -17,7 +17,7 @@ if(NOT ROLL_RANK_ONLY)
   pkg_check_modules(DW REQUIRED IMPORTED_TARGET libdw)
   pkg_check_modules(UNWIND REQUIRED IMPORTED_TARGET libunwind-ptrace)
   pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
-  pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+  pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)
   pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
   pkg_check_modules(LTTNGUST IMPORTED_TARGET lttng-ust)
   pkg_check_modules(SQLITE IMPORTED_TARGET sqlite3)
@@ -69,6 +69,9 @@ if(ROLL_CUDA AND NOT ROLL_SANITIZE AND NOT ROLL_FUZZ)
 endif()
 if(NOT ROLL_HAVE_CUDA)
   roll_left_out("kernels" "no CUDA compiler (or a sanitizer build), moe_core has its host back end")
+endif()
+if(NOT OPENBLAS_FOUND AND NOT ROLL_RANK_ONLY)
+  roll_left_out("OpenBLAS" "libopenblas-dev not found, the host back end of moe_core multiplies in plain loops")
 endif()
 if(NOT LTTNGUST_FOUND AND NOT ROLL_RANK_ONLY)
   roll_left_out("LTTng-UST comparison" "liblttng-ust-dev not found, roll_bench prints our side only")

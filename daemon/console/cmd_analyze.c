@@ -201,7 +201,7 @@ static void add_digests(json_t *line, const struct roll_analysis_summary *s, jso
 static void print_summary(const struct roll_analysis_summary *s, json_t *standing, json_t *unreached, json_t *jobs,
                           bool json)
 {
-    char text[ROLL_SUMMARY_TEXT], of[48] = "", whole[ROLL_SUMMARY_TEXT + 160];
+    char text[ROLL_SUMMARY_TEXT], of[48] = "", beside[96] = "", whole[ROLL_SUMMARY_TEXT + 256];
     struct roll_summary summary = summary_of(&s->engine, s->losses, s->older, s->missing, s->engine.findings);
     if (json) {
         json_t *line = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:b}",
@@ -240,7 +240,13 @@ static void print_summary(const struct roll_analysis_summary *s, json_t *standin
     if (s->runs > 1) {
         snprintf(of, sizeof(of), "%zu jobs: ", s->runs);
     }
-    snprintf(whole, sizeof(whole), "%s%s%s%s%s", of, text,
+    if (s->unreadable > 0) { /* "0 findings, nothing lost" is said of the others alone */
+        char many[48];
+        snprintf(
+            beside, sizeof(beside), "Not judged: %s. Of the others: ",
+            roll_plural(s->unreadable, "file that cannot be read", "files that cannot be read", many, sizeof(many)));
+    }
+    snprintf(whole, sizeof(whole), "%s%s%s%s%s%s", beside, of, text,
              s->unjudged > 0 && s->unjudged < s->runs ? ", of some dumps no entry is usable" : "",
              s->cut ? ", a trace was cut short" : "", s->unreached > 0 ? ", not all could be judged" : "");
     roll_line_print(whole, stdout);

@@ -56,7 +56,7 @@ int cmd_rehearse(const struct roll_command *self, int argc, char **argv)
         {"nodes", 0, ROLL_OPT_COUNT, "N", "the ranks believe that they are spread over N nodes", &r.o.nodes},
         {"represent", 0, ROLL_OPT_TEXT, "RANKS:N",
          "of N ranks only these run (8:64, or a set like 0,8,16:64), the others are stood in for", &r.represent},
-        {"memory", 0, ROLL_OPT_TEXT, "SIZE", "memory of each device (K, M, G; see docs/HOSTCUDA.md)", &r.memory},
+        {"memory", 0, ROLL_OPT_TEXT, "SIZE", "memory of each device, from 64M (K, M, G)", &r.memory},
         {"steps", 0, ROLL_OPT_COUNT, "K", "end a PyTorch job when K training steps are over", &r.steering.steps},
         {"compute", 0, ROLL_OPT_TEXT, "SIZE", "PyTorch's operations on tensors up to SIZE are computed; 64K, off",
          &r.steering.compute},

@@ -190,7 +190,7 @@ int cmd_run(const struct roll_command *self, int argc, char **argv)
          "a root that runs already (default: ROLLCALL_DAEMON, else one of our own)", &r.o.daemon},
         {"expect", 0, ROLL_OPT_TEXT, "FILE", "note where the job leaves what `rollcall rehearse --save` kept there",
          &r.o.expect},
-        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page there", &r.o.http},
+        {"http", 0, ROLL_OPT_TEXT, "ADDR:PORT", "serve metrics and the web page (loopback only)", &r.o.http},
         {"incident-dir", 0, ROLL_OPT_TEXT, "DIR",
          "write a bundle about the first proven finding into DIR, as `rollcall incident` does", &r.o.incident},
         {"stacks", 0, ROLL_OPT_TEXT, "WHEN",

@@ -111,7 +111,10 @@ void roll_link_print_about(const json_t *reply)
     }
     roll_line_print(roll_link_about(run, text, sizeof(text)), stdout);
     roll_link_others(reply, others, sizeof(others));
-    printf("%s%s\n", others, others[0] != '\0' ? "\n" : "");
+    if (others[0] != '\0') {
+        roll_line_print(others, stdout);
+    }
+    putchar('\n');
 }
 
 json_t *roll_link_same_run(json_t *query, const json_t *reply)

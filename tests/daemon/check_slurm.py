@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The commands of docs/SLURM.md, from keys to a verdict and to the end, run as they stand there, at two nodes.
+"""The commands of docs/SLURM.md, from keys to a verdict and to the end, run as they stand there, at two nodes: each of
+the page's scripts with the commands that look.
 
 usage: check_slurm.py ROLLCALLD ROLLCALL LIBRARY CATALOGUE PAGE
 
@@ -8,6 +9,7 @@ of the catalogue whose last rank makes one wrong call. Ports and the library's p
 """
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -33,20 +35,36 @@ def ranks_of(top):
     return [p for p in ours(top) if os.path.realpath(f"/proc/{p}/exe") == os.path.realpath(catalogue)]
 
 
-def check(top, environment):
-    keys, job, look = blocks(page)
-    need("keygen --role node" in keys and "--relay" in job and "train.py" in job and "rollcall why" in look, "the page")
-    root, relay = map(str, free_ports(2))
-    for a, b in (("7777", root), ("7778", relay), ("/usr/local/lib/librollcall.so", library),
-                 ("FIRST-NODE", "127.0.0.1")):
-        need(a in job + look, "the page has", a)
+def scripts_of(page):
+    """The blocks of the page: how keys are made, the scripts for `sbatch`, and how to look. Slurm refuses a script
+    without a first line that names an interpreter."""
+    keys, *scripts, look = blocks(page)
+    for script in scripts:
+        lines = script.splitlines()
+        need(lines[0] == "#!/bin/sh", "a script's first line", lines[0])
+        n = next(i for i, line in enumerate(lines[1:] + ["end"]) if not line.startswith("#SBATCH "))
+        asked = " ".join(lines[1:n + 1])
+        need(re.search(r"--nodes=\d+", asked) and "--ntasks-per-node=8" in asked, "a script's #SBATCH lines", script)
+        need("#SBATCH" not in "".join(lines[n + 1:]), "Slurm reads no #SBATCH behind a command", script)
+        need(("--relay" in script) == (int(re.search(r"--nodes=(\d+)", asked)[1]) > 64), "relays", script)
+        need("train.py" in script, "a script's job", script)
+    need([("--relay" in script) for script in scripts] == [False, True], "the scripts", scripts)
+    need("keygen --role node" in keys and "rollcall why" in look, "the page", keys, look)
+    return keys, scripts, look
+
+
+def check(top, environment, keys, job, look):
+    ports = dict(zip(("7777", "7778"), map(str, free_ports(2))))
+    for a, b in {**ports, "/usr/local/lib/librollcall.so": library, "FIRST-NODE": "127.0.0.1"}.items():
+        need(a in job + look or a == "7778", "the page has", a)
         job, look = job.replace(a, b), look.replace(a, b)
     got = shell(top, f"set -e\n{keys}", environment)
     need(got[0] == 0, "keys", got)
     with open(f"{top}/job.sh", "w") as f:
-        f.write(f"#!/bin/sh\n{job}\n")
+        f.write(f"{job}\n")
+    os.chmod(f"{top}/job.sh", 0o700)
     with open(f"{top}/job.out", "wb") as out:
-        batch = subprocess.Popen(["sh", "job.sh"], cwd=top, env=environment, stdout=out, stderr=out)
+        batch = subprocess.Popen([f"{top}/job.sh"], cwd=top, env=environment, stdout=out, stderr=out)
     settings, *commands = look.splitlines()
     seen = {}
 
@@ -70,7 +88,9 @@ def check(top, environment):
         end = "a finding, or trouble with rollcall: verdicts.json, root.log"
         need(said.splitlines()[-1:] == [end], "the end", said)
         need(said.count("rollcall") == 1, "the job itself prints nothing of rollcall", said)
-    print("2 nodes behind a relay: keys, ranks, a verdict, and the end")
+    relays = "--relay" in job
+    need(os.path.exists(f"{top}/relays.log") == relays, "relays", os.listdir(top))
+    print(f"2 nodes {'behind a relay' if relays else 'without relays'}: keys, ranks, a verdict, and the end")
 
 
 def end_all(top):
@@ -85,13 +105,15 @@ def end_all(top):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as top:
-        scripts = {"srun": SRUN, "hostname": HOSTNAME, "scontrol": SCONTROL, "python": python(catalogue, "sick")}
-        environment = furnish(top, scripts, {"rollcalld": rollcalld, "rollcall": rollcall})
-        try:
-            check(top, environment)
-        finally:
-            until(lambda: end_all(top))
+    keys, scripts, look = scripts_of(page)
+    for script in scripts:
+        with tempfile.TemporaryDirectory() as top:
+            standins = {"srun": SRUN, "hostname": HOSTNAME, "scontrol": SCONTROL, "python": python(catalogue, "sick")}
+            environment = furnish(top, standins, {"rollcalld": rollcalld, "rollcall": rollcall})
+            try:
+                check(top, environment, keys, script, look)
+            finally:
+                until(lambda: end_all(top))
 
 
 main()

@@ -87,7 +87,7 @@ def shell(top, lines, environment):
 
 def furnish(top, scripts, programs):
     """Makes the directories, the stand-ins and links to the programs, all on PATH. Returns the environment."""
-    for d in ("bin", "steps", "meet", "root", "node0", "node1"):
+    for d in ("bin", "steps", "meet", "node0", "node1"):
         os.mkdir(f"{top}/{d}", 0o700)
     for name, text in scripts.items():
         with open(f"{top}/bin/{name}", "w") as f:

@@ -164,8 +164,7 @@ static int add_digest(roll_analysis_t *a, const char *path, char *why, size_t si
     a->digests = a->digests != NULL ? a->digests : roll_digests_new(&a->config);
     int err = a->digests != NULL ? roll_digests_add(a->digests, path) : ROLL_E_NOMEM;
     if (err != 0 && err != ROLL_E_NOMEM) {
-        snprintf(why, size, "%s: nothing of it is used; `rollcall digest` on its node makes it again",
-                 roll_strerror(err));
+        snprintf(why, size, "not judged: %s; `rollcall digest` on its node makes it again", roll_strerror(err));
     }
     return err;
 }

@@ -53,6 +53,8 @@ void roll_checkup_python_lines(struct roll_checkup *c, const char *program, uint
  * Pure. */
 enum roll_health roll_python_words(const char *name, unsigned major, unsigned minor, const char *flags, char *out,
                                    size_t size);
+/* Whether a program is an interpreter of Python, by its name. Pure. */
+bool roll_is_python(const char *interpreter);
 
 /* doctor_process.c: checks what rollcall sees of a running process. */
 void roll_checkup_process(struct roll_checkup *c, uint32_t pid);

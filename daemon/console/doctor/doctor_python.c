@@ -49,6 +49,12 @@ static bool say_answer(struct roll_checkup *c, const char *answer)
     return true;
 }
 
+bool roll_is_python(const char *interpreter)
+{
+    const char *slash = strrchr(interpreter, '/'), *name = slash != NULL ? slash + 1 : interpreter;
+    return fnmatch("python*", name, 0) == 0 || fnmatch("pypy*", name, 0) == 0;
+}
+
 void roll_checkup_python(struct roll_checkup *c, char *const command[])
 {
     static const char question[] = "import sys; print(sys.implementation.name, *sys.version_info[:2], "
@@ -57,9 +63,7 @@ void roll_checkup_python(struct roll_checkup *c, char *const command[])
     if (!roll_rehearse_interpreter(command, interpreter, sizeof(interpreter))) {
         return;
     }
-    const char *slash = strrchr(interpreter, '/');
-    if (fnmatch("python*", slash != NULL ? slash + 1 : interpreter, 0) != 0 &&
-        fnmatch("pypy*", slash != NULL ? slash + 1 : interpreter, 0) != 0) {
+    if (!roll_is_python(interpreter)) {
         return;
     }
     if (!roll_rehearse_ask(interpreter, question, answer, sizeof(answer)) || !say_answer(c, answer)) {

@@ -23,25 +23,31 @@ static uint64_t fitting(bool has_wheel, bool is_shared, uint64_t free_bytes)
     return free_bytes > cost.all_bytes ? (free_bytes - cost.all_bytes) / cost.rank_bytes : 0;
 }
 
-/* roll_rehearse_cost() takes as many ranks that end at one time as there are processors; fewer ranks want less. */
-static void say_memory(struct roll_checkup *c, bool has_wheel, bool is_python)
+/* roll_rehearse_cost() takes as many ranks that end at one time as there are processors; fewer ranks want less. A
+ * Python job without a wheel is counted as one of PyTorch, which it would be rehearsed as: a rank of it takes 360 MiB,
+ * and not the 4 MiB of a program without one. */
+static void say_memory(struct roll_checkup *c, bool has_wheel, bool is_script, bool is_python)
 {
     uint64_t most = roll_rehearse_free_bytes("/proc/meminfo", "/sys/fs/cgroup");
     if (most == UINT64_MAX) {
         return;
     }
-    uint64_t alone = fitting(has_wheel, false, most), shared = fitting(has_wheel, true, most);
+    bool is_framework = has_wheel || is_python;
+    uint64_t alone = fitting(is_framework, false, most), shared = fitting(is_framework, true, most);
+    enum roll_health health = alone == 0                ? ROLL_HEALTH_WARN
+                              : has_wheel || !is_python ? ROLL_HEALTH_OK
+                                                        : ROLL_HEALTH_INFO;
+    const char *of = has_wheel ? "" : is_python ? " of PyTorch" : " of 4 MiB each";
     char room[32], apart[32], together[32];
     roll_units_bytes_text((double)most, room, sizeof(room));
     roll_count_text(alone, apart, sizeof(apart));
-    if (has_wheel && is_python && shared > alone) {
-        roll_checkup_say(c, "rehearse", alone > 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_WARN,
-                         "%s are free: memory for about %s ranks that share what they import (-n), for %s that import "
-                         "by themselves",
-                         room, roll_count_text(shared, together, sizeof(together)), apart);
+    if (is_framework && is_script && shared > alone) {
+        roll_checkup_say(c, "rehearse", health,
+                         "%s are free: memory for about %s ranks%s that share what they import (-n), for %s that "
+                         "import by themselves",
+                         room, roll_count_text(shared, together, sizeof(together)), of, apart);
     } else {
-        roll_checkup_say(c, "rehearse", alone > 0 ? ROLL_HEALTH_OK : ROLL_HEALTH_WARN,
-                         "%s are free: memory for about %s ranks", room, apart);
+        roll_checkup_say(c, "rehearse", health, "%s are free: memory for about %s ranks%s", room, apart, of);
     }
 }
 
@@ -80,6 +86,7 @@ void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *pla
         snprintf(interpreter, sizeof(interpreter), "%s", command[0]);
     }
     bool has_wheel = roll_rehearse_packages(interpreter, packages, sizeof(packages)), can = true;
+    bool is_python = roll_is_python(interpreter);
     if (has_wheel) {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_OK, "%s, with PyTorch for CUDA in %s", interpreter, packages);
     } else if (roll_rehearse_without_cuda(interpreter, packages, sizeof(packages))) {
@@ -91,13 +98,15 @@ void roll_checkup_rehearsal(struct roll_checkup *c, const struct roll_place *pla
             interpreter, packages);
     } else {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_INFO,
-                         "no PyTorch for CUDA behind this command (looked at %s): it is rehearsed as a program of the "
-                         "CUDA runtime; --python names another interpreter",
-                         interpreter);
+                         "no PyTorch for CUDA behind this command (looked at %s): %s; --python names another "
+                         "interpreter",
+                         interpreter,
+                         is_python ? "a PyTorch job is rehearsed with its CUDA wheel (on x86-64: pip install torch)"
+                                   : "it is rehearsed as a program of the CUDA runtime");
     }
     say_stand_ins(c, place, interpreter);
     if (can) { /* else there is nothing to count ranks for */
-        say_memory(c, has_wheel, roll_python_script(command) >= 0);
+        say_memory(c, has_wheel, roll_python_script(command) >= 0, is_python);
     }
     if (roll_rehearse_gpu("/dev", gpu, sizeof(gpu))) {
         roll_checkup_say(c, "rehearse", ROLL_HEALTH_INFO, "this machine has a GPU (%s): a rehearsal wants --force",

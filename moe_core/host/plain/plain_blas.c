@@ -1,10 +1,11 @@
 /*
- * plain_blas.c: matrix products in plain loops, where there is no BLAS: only with ROLL_RANK_ONLY, for the checks of a
- * GPU machine.
+ * plain_blas.c: matrix products in plain loops, where there is no BLAS: for the checks of a GPU machine
+ * (ROLL_RANK_ONLY), and for who wants rollcall and not the library.
  *
- * On such a machine the GPU's results are compared with the host back end, which must be right and need not be fast.
- * Requiring a BLAS was rejected: such machines are borrowed, and have only the packages that PyTorch brings. Sums are
- * taken in double, so that the other side of the comparison is the exact one.
+ * On a GPU machine the GPU's results are compared with the host back end, which must be right and need not be fast.
+ * Requiring a BLAS was rejected: such machines are borrowed, and have only the packages that PyTorch brings; and a
+ * cluster that is to have the daemon may have none. Sums are taken in double, so that the other side of the comparison
+ * is the exact one.
  */
 #include "moe_core/host/plain/cblas.h"
 

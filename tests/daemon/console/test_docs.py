@@ -5,8 +5,8 @@ import shutil
 import subprocess
 import unittest
 
-ROLLCALL = os.environ["ROLL_BIN"]
-DAEMON = os.environ["ROLL_DAEMON_BIN"]
+from support import CATALOGUE, DAEMON, ROLLCALL, Case, until
+
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 DOCS = os.path.join(TREE, "docs")
 
@@ -17,6 +17,11 @@ def run(*args):
 
 def commands():
     return re.findall(r"^  (\w+) ", run("help").split("commands:")[1].split("options:")[0], re.M)
+
+
+def page(name):
+    with open(os.path.join(TREE, name), encoding="utf-8") as f:
+        return f.read()
 
 
 def options(text):
@@ -74,6 +79,33 @@ class Docs(unittest.TestCase):
             with open(path, encoding="utf-8") as f:
                 named = set(re.findall(r"(?:`|^ {4})rollcall ([a-z]+)(?=[ `\n])", f.read(), re.M))
             self.assertEqual(named - known - {"python"}, set(), path)  # a line of a file begins so
+
+    def test_the_first_page_names_every_command(self):
+        named = set(re.findall(r"(?:`|^)rollcall (\w+)", page("README.md"), re.M))
+        self.assertEqual(set(self.commands()) - named, set())
+
+    def test_pages_that_set_up_several_nodes_call_the_keys_alike(self):
+        keys = [set(re.findall(r"rollcall keygen --role (\w+) --name (\w+) keys", page(name)))
+                for name in ("README.md", "docs/SLURM.md")]
+        self.assertEqual({role for role, _ in keys[0]}, {"node", "viewer", "operator"})
+        self.assertEqual(keys[0], keys[1])
+        for name in ("README.md", "docs/SLURM.md"):
+            self.assertEqual(set(re.findall(r"keys/(\w+)", page(name))) - {"allowed"} - {key for _, key in keys[0]},
+                             set(), name)
+
+    def test_the_libraries_to_install_are_those_that_cmake_asks_for(self):
+        rows = [[re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:3]]
+                for row in re.findall(r"^\| `.*$", page("docs/INSTALL.md").split("**The build**")[0], re.M)]
+        found = "".join(page(os.path.join(*name)) for name in (("cmake", "RollFind.cmake"),
+                                                               ("daemon", "console", "CMakeLists.txt"),
+                                                               ("daemon", "stack", "CMakeLists.txt")))
+        needed = set(re.findall(r"pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET ([\w-]+)\)", found))
+        self.assertIn("libzmq", needed)
+        self.assertEqual({name for row in rows for name in row[0]}, needed | {"openblas"})
+        tools = {"gcc", "libc6-dev", "cmake", "ninja-build", "pkg-config"}
+        listed_ = subprocess.run([os.path.join(TREE, "scripts", "deps"), "--list", "--demo"], capture_output=True,
+                                 text=True, check=True).stdout.split()
+        self.assertEqual({name for row in rows for name in row[1]}, set(listed_) - tools)
 
     def test_pages_give_a_command_no_option_that_it_does_not_have(self):
         """Up to what is the job's own: behind `--`, and behind what a shell reads."""
@@ -202,6 +234,34 @@ class Docs(unittest.TestCase):
             r = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z", os.path.join(DOCS, "man", name)],
                                capture_output=True, text=True)
             self.assertEqual((r.returncode, r.stderr), (0, ""), name)
+
+
+class Sample(Case):
+    def test_the_first_page_shows_what_why_says(self):
+        """Of another job with the same mistake: what is a job's own, its group, numbers and place, is left out. The
+        sample is about the verdict above it, and that one is held by a test of the page's own job."""
+        def plain(text):
+            text = re.sub(r" The call was made at .*?(?= Verdict 1 )", "", " ".join(text.split()))
+            text = re.sub(r"the (default group|communicator of ranks 0-3) \(4 ranks\)", "GROUP", text)
+            return re.sub(r"#\d+|(?<= of )\d+(?= float32)", "N", text)
+
+        sample = re.search(r"^\$ rollcall why 0\n(.*?)^```", page("README.md"), re.M | re.S)[1]
+        above = " ".join(re.search(r"^why +(Rank 3 .*?)^```", page("README.md"), re.M | re.S)[1].split())
+        verdict = re.search(r"Verdict 1 \(count-mismatch, proven\): (.*)\.$", " ".join(sample.split()))[1]
+        self.assertTrue(above.startswith(verdict), (verdict, above))
+        number, line = re.search(r"made at train_ddp\.py:(\d+) metrics: `(.*?)`", " ".join(sample.split())).groups()
+        self.assertEqual(page("docs/examples/train_ddp.py").splitlines()[int(number) - 1].strip(), line)
+        self.need_nccl()
+        job = self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--", CATALOGUE, "wrong-count",
+                         "sick")
+        said = []
+
+        def says():
+            said[:] = [plain(part) for part in self.rollcall("why", "0").stdout.split("\n\n")]
+            return plain(sample) in said
+        self.assertTrue(until(says), (plain(sample), said))
+        job.terminate()
+        job.communicate()
 
 
 if __name__ == "__main__":

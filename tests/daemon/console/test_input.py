@@ -143,9 +143,13 @@ class Files(Case):
                                 ("bit.rdig", data[:100] + bytes([data[100] ^ 1]) + data[101:], "checksum")):
             with self.subTest(name=name):
                 r = self.rollcall("analyze", self.write(name, bad))
-                self.assertEqual(r.returncode, 3, r.stderr)
-                self.assert_one_line(r.stderr, says)
+                self.assertEqual((r.returncode, r.stdout), (3, ""), r.stderr)
+                self.assert_one_line(r.stderr, f"{name}: not judged: ")
+                self.assertIn(says, r.stderr)
                 self.assertIn("`rollcall digest` on its node", r.stderr)
+                beside = self.rollcall("analyze", golden, self.path(name)).stdout.splitlines()[-1]
+                alone = self.rollcall("analyze", golden).stdout.splitlines()[-1]
+                self.assertEqual(beside, f"Not judged: 1 file that cannot be read. Of the others: {alone}")
 
     def test_file_that_is_no_good_says_what_happened_and_what_to_do(self):
         golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digest", "golden", "v2.rdig")

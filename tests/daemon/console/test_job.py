@@ -487,6 +487,9 @@ class Job(Case):
         other = lines[1].removeprefix("the newest job here; others, ended: ").split()
         self.assertEqual(other[0], "--job", newest.stdout)
         self.assertIn("call-skipped", self.rollcall("verdicts", "--daemon", endpoint, *other).stdout)
+        shown, _ = self.in_terminal("verdicts", "--daemon", endpoint, columns=50, streams=("stdout",))
+        self.assertIn(lines[1], " ".join(shown.split()))
+        self.assertLessEqual(max(map(len, shown.splitlines())), 50, shown)
         root.terminate()
         root.wait(300)
 

@@ -46,6 +46,20 @@ class Jobs(Case):
         self.assertRegex(look, r"^    look   rollcall top   rollcall verdicts   rollcall why   rollcall stacks$")
         self.end(p)
 
+    def test_the_line_that_names_the_job_is_broken_between_words_on_a_terminal(self):
+        p = self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--", CATALOGUE, "skipped", "sick",
+                       env={"ROLLCALL_JOB": "a-job"})
+        self.assertTrue(until(lambda: any(job.get("findings") for job in self.jobs())))
+        for command in ("jobs", "why", "verdicts"):
+            with self.subTest(command=command):
+                shown, _ = self.in_terminal(command, columns=50, streams=("stdout",))
+                head = shown.split("    state  " if command == "jobs" else "\n\n")[0].splitlines()
+                self.assertGreater(len(head), 1, shown)
+                self.assertLessEqual(max(map(len, head)), 50, shown)
+                self.assertRegex(" ".join(head), r"^job a-job: ranks 0-3 \(4 ranks\) on host \S+, watched since \S+ "
+                                                 r"\([\d.]+ \w+\)$")
+        self.end(p)
+
     def test_a_job_that_is_compared_by_digests_tells_when_it_moved(self):
         p = self.hung("--digest")
         # One answer is looked at: a root that is slow to answer is not in the next one.

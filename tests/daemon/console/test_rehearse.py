@@ -648,7 +648,22 @@ class BadInput(Case):
         python = self.wheel("void ncclFlyToTheMoon(void); void f(void) { ncclFlyToTheMoon(); }")
         self.assertIn("WARN rehearse the stand-ins lack functions (1): libtorch_cuda.so wants ncclFlyToTheMoon; "
                       "--force", told(python))
-        self.assertIn("-- rehearse no PyTorch for CUDA behind this command (looked at /bin/true)", told("/bin/true"))
+        text = told("/bin/true")
+        self.assertIn("-- rehearse no PyTorch for CUDA behind this command (looked at /bin/true): it is rehearsed as",
+                      text)
+        self.assertRegex(text, r"OK rehearse [\d.]+ [MG]iB are free: memory for about [\d,]+ ranks of 4 MiB each\n")
+        python = self.path("python3")  # without any packages
+        with open(python, "w") as f:
+            f.write("#!/bin/sh\nexit 1\n")
+        os.chmod(python, stat.S_IRWXU)
+        text = told(python)
+        self.assertIn(f"(looked at {python}): a PyTorch job is rehearsed with its CUDA wheel", text)
+        said = re.search(r"(?:--|WARN) rehearse ([\d.]+) ([MG])iB are free: memory for about ([\d,]+) ranks of PyTorch"
+                         r"(?: that share what they import \(-n\), for ([\d,]+) that import by themselves)?\n", text)
+        self.assertTrue(said, text)
+        room = float(said[1]) * (1024 if said[2] == "G" else 1)
+        alone = int((said[4] or said[3]).replace(",", ""))
+        self.assertLess(abs(alone * 360 - room), 361 + 0.06 * room, text)  # MiB; what is printed is rounded
 
     def test_an_interpreter_that_is_not_found(self):
         bare = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs into an empty prefix and runs a job from there: nothing may depend on the build tree or on where it stood.
 #
-# usage: check_install.sh CMAKE BUILD_DIR
+# usage: check_install.sh CMAKE BUILD_DIR SOURCE_DIR
 set -euo pipefail
-cmake=$1 build=$2
+cmake=$1 build=$2 source=$3
 prefix=$(mktemp -d)
 trap 'rm -rf "$prefix"' EXIT
 "$cmake" --install "$build" --prefix "$prefix/usr" >/dev/null
@@ -16,6 +16,13 @@ for want in librollcall.so libmoe_core.so libnccl.so.2; do
 done
 for want in include/moe/layer.h include/hostnccl/nccl.h include/hostnccl/cuda_runtime.h; do
     [ -f "$want" ] || { echo "not installed: $want"; exit 1; }
+done
+# Pages that manual pages and messages name.
+cited=$(grep -rhoE 'docs/[A-Za-z_/-]+\.md' share/man "$source/daemon" "$source/hostnccl" --include='*.1' \
+    --include='*.c' | sort -u)
+[ -n "$cited" ] || { echo "no page is named"; exit 1; }
+for want in README.md $cited; do
+    [ -f "share/doc/rollcall/$want" ] || { echo "not installed: $want"; exit 1; }
 done
 [ -n "$(find share/man -name 'rollcall*.1*')" ] || { echo "no manual pages"; exit 1; }
 mv "$prefix/usr" "$prefix/moved"
