@@ -96,7 +96,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     roll_hints_close(d, now);
     end_case(run);
     (void)roll_memory_ebb(&root->ebb, true, now);
-    d->again = 0;
+    d->again = d->anews = 0;
     d->broad = false;
     roll_case_ask_all(root, run);
 }

@@ -109,7 +109,8 @@ struct roll_digested {
     size_t awaited_peer, awaited_stream; /* the ring that was awaited when it was looked last, by its agent's number */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
-    unsigned again;
+    unsigned again;                     /* how often it was begun anew to ask for more, */
+    unsigned anews;                     /* and because a ring of it was announced anew */
     bool scoped;                        /* only the rings that are concerned are asked, */
     bool narrow;                        /* and of these only for their calls on the communicators that are hinted at */
     bool named;                         /* it has told of somebody, or of what is certain, */
@@ -193,6 +194,7 @@ static inline void roll_digested_renew(struct digested_ring *r)
 
 #define ROLL_CASE_NAMED        256u /* where so many communicators are hinted at, the whole job is concerned */
 #define ROLL_CASE_SCOPED       3u   /* so often a case is widened by what turns out; then everybody is asked */
+#define ROLL_CASE_ANEW         3u   /* so often a narrow one is begun anew that way; then all records are asked for */
 #define ROLL_CASE_HOLD_NS      (1000 * ROLL_MS)  /* behind a case that found something the next one waits so long, */
 #define ROLL_CASE_HOLD_MOST_NS (60000 * ROLL_MS) /* and behind some that found nothing new at most so long */
 /* Where ranks stand, others will stand soon, and are asked together with them. */
