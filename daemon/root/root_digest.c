@@ -104,17 +104,19 @@ json_t *roll_digested_json(const struct roll_run *run)
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    size_t asked = 0, cut = 0, comms = 0;
+    size_t asked = 0, cut = 0, spared = 0, comms = 0;
     for (size_t i = 0; i < d->rings; i++) {
         asked += d->number != 0 && d->ring[i].begun;
         cut += d->number != 0 && d->ring[i].cut;
+        spared += d->number != 0 && d->ring[i].spared;
         comms = d->ring[i].last.comms > comms ? d->ring[i].last.comms : comms;
     }
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
-                     (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints",
-                     (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "forgotten",
-                     (json_int_t)f.forgotten, "records",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s,
+                     "comms_of_rank", (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts",
+                     (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
+                     (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "asked", (json_int_t)asked,
+                     "cut", (json_int_t)cut, "spared", (json_int_t)spared, "forgotten", (json_int_t)f.forgotten,
+                     "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");

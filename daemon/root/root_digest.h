@@ -22,6 +22,7 @@ struct digested_ring {
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
     bool aside;        /* of that case: nothing is wanted of it */
     bool cut;          /* of that case: no more of it is sent, or kept */
+    bool spared;       /* of that case: what its records name is not kept, and nothing of it is fed */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */
     bool late;         /* of that case: its records came behind those of the others, since it was looked who goes on */
     uint64_t came_ns;  /* when it was announced while the others' records of that case were judged already; 0: never */
@@ -135,7 +136,7 @@ struct roll_digested {
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
     size_t named_bytes, named_most; /* of these of definitions that records name, and how many of them may be */
-    uint64_t spared;                /* frames with such definitions that were not kept for want of room */
+    uint64_t spared;                /* how often a ring was spared for want of room for such definitions */
     roll_feed_t *feed;              /* owned */
     uint64_t *said;                 /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
@@ -188,7 +189,7 @@ static inline bool roll_digested_has_sent(const struct digested_ring *r)
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)
 {
-    r->begun = r->all = r->aside = r->cut = r->lacks = r->late = false;
+    r->begun = r->all = r->aside = r->cut = r->spared = r->lacks = r->late = false;
     r->quiet_ns = r->came_ns = 0;
 }
 
