@@ -385,9 +385,8 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!known) {
         run->joined_ns = roll_mono_ns();
     }
-    s->unset = true;
-    roll_remedy_tell(peer,
-                     run); /* also of a known ring: behind a relay an agent has begun anew, and may have missed it */
+    s->unset = true; /* of a known ring, too: behind a relay an agent has begun anew, and may have missed it */
+    roll_remedy_tell(peer, run);
     if (new &&known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
         take_over(root, peer, frame->head.stream);
     }
