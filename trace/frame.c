@@ -37,7 +37,7 @@ int64_t roll_frame_encode(const struct roll_frame_head *head, const void *payloa
     struct roll_frame_head h = *head;
     h.magic = ROLL_FRAME_MAGIC;
     h.major = ROLL_FRAME_MAJOR;
-    h.minor = ROLL_FRAME_MINOR;
+    h.minor = roll_frame_minor(head);
     h.hdr_len = ROLL_FRAME_HEAD_BYTES;
     h.payload = (uint32_t)payload_bytes;
     h.crc = 0;

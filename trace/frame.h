@@ -17,7 +17,7 @@
 
 #define ROLL_FRAME_MAGIC      0x52464c52u /* "RLFR" as bytes */
 #define ROLL_FRAME_MAJOR      1u
-#define ROLL_FRAME_MINOR      1u
+#define ROLL_FRAME_MINOR      2u /* the newest: roll_frame_minor says which one a frame has */
 #define ROLL_FRAME_HEAD_BYTES 56u
 #define ROLL_FRAME_MAX_BYTES  (4u * 1024u * 1024u)
 
@@ -230,6 +230,15 @@ struct roll_frame_control {
 };
 _Static_assert(sizeof(struct roll_frame_control) == 96, "part of the wire format");
 #define ROLL_FRAME_CONTROL_OLDEST_BYTES 88u /* what a frame without `restart` holds */
+
+/*
+ * The minor version of a frame: the lowest one whose readers know all that is in it, so that what has not changed stays
+ * byte for byte what it was, in packed traces, too. 2: DEFS with ROLL_DEFS_NAMED, whose `first` is no offset. Pure.
+ */
+static inline uint8_t roll_frame_minor(const struct roll_frame_head *head)
+{
+    return head->type == ROLL_FRAME_DEFS && (head->flags & ROLL_DEFS_NAMED) != 0 ? ROLL_FRAME_MINOR : 1u;
+}
 
 /* A decoded frame; payload borrows the buffer. */
 struct roll_frame {

@@ -95,6 +95,18 @@ void roll_agent_controls_leave_cut(struct roll_agent_controls *c)
     }
 }
 
+static uint32_t load(_Atomic uint32_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* The page goes by this policy because it was told so. To set it anew would let ranks take, until the next frame comes,
+ * what is off for the job. */
+static bool is_told(struct roll_control *c, uint32_t policy)
+{
+    return load(&c->policy_told) != 0 && load(&c->policy) == policy;
+}
+
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame)
 {
     struct roll_frame_control control = {0};
@@ -111,7 +123,9 @@ void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_
         if (!p->control || strcmp(p->job, control.job) != 0 || (names_restart && p->restart != control.restart)) {
             continue;
         }
-        int err = roll_control_apply(p->control, &control.change);
+        bool known = control.change.action == ROLL_ACTION_POLICY && control.change.level == ROLL_LEVEL_JOB &&
+                     is_told(p->control, control.change.mask);
+        int err = known ? 0 : roll_control_apply(p->control, &control.change);
         if (err) {
             roll_log(ROLL_LOG_WARNING, "agent: %s.%u: a change of its control page is refused: %s", p->job, p->restart,
                      roll_strerror(err));
@@ -123,15 +137,11 @@ void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy 
 {
     struct roll_control_change change = {.action = ROLL_ACTION_POLICY, .mask = policy};
     for (size_t i = 0; i < c->used; i++) {
-        if (c->page[i].control && atomic_load(&c->page[i].control->policy) != (uint32_t)policy) {
-            roll_control_apply(c->page[i].control, &change);
+        struct roll_control *page = c->page[i].control;
+        if (page && load(&page->policy_told) == 0 && load(&page->policy) != (uint32_t)policy) {
+            roll_control_apply(page, &change);
         }
     }
-}
-
-static uint32_t load(_Atomic uint32_t *word)
-{
-    return atomic_load_explicit(word, memory_order_relaxed);
 }
 
 /* What is switched for single layers and groups: [number, on, off] and [key, on, off]. */

@@ -31,7 +31,8 @@ void roll_agent_controls_drop(struct roll_agent_controls *c, const char *job, ui
 /* Applies a CONTROL frame to the page of its job and restart, or of all restarts where an older root names none.
  * Malformed ones are logged and ignored. */
 void roll_agent_controls_apply(struct roll_agent_controls *c, const struct roll_frame *frame);
-/* Sets the policy of all pages that have another one. */
+/* Sets the policy of all pages that have another one, and were told none: what a root told goes on until it tells
+ * another one, frame by frame. */
 void roll_agent_controls_policy(struct roll_agent_controls *c, enum roll_policy policy);
 /* Answers the question (ASK with op "switches", borrowed) what is switched on the page of a run; any other question,
  * and one about a run that has no page here, is left alone. */

@@ -11,6 +11,10 @@
  *
  * Rejected: to let the root ask for definitions when it says something, because verdicts are worded at once; and to
  * send all of them for the first rank of a program alone, because ids and addresses are each process's own.
+ *
+ * The job owns the ring, and may write over what has been noted here: a definition that is read again counts only where
+ * it has still the type and the id under which it was noted. So nothing leads further than its type does, and what is
+ * sent is what was wanted.
  */
 #include "daemon/agent/agent_digest_state.h"
 
@@ -43,7 +47,7 @@ struct loaded {
 /* What some collectives carry. */
 struct tensors {
     uint64_t count;
-    uint32_t at;
+    uint32_t at, id;
     bool wanted;
 };
 
@@ -56,7 +60,7 @@ struct roll_agent_defs {
     struct tensors *name; /* owned */
     size_t names, name_room;
     struct roll_map count; /* those of the records that have been sent */
-    uint32_t *todo;        /* what is to be sent, as cell.at; owned */
+    uint64_t *todo;        /* what is to be sent, as todo_of; owned */
     size_t todos, todo_room;
     uint32_t *site; /* ids of call sites whose numbers are to be sent, unless they are wanted by then; owned */
     size_t sites, site_room;
@@ -92,11 +96,11 @@ void roll_agent_defs_destroy(struct roll_agent_defs **pointer)
     *pointer = NULL;
 }
 
-/* The definition at this offset; false: the job has written something else over it. */
-static bool read_at(const struct roll_agent_defs *defs, uint64_t offset, struct roll_def *out)
+/* The definition at this offset, and where the next one begins; false: the job has written something else over it. */
+static bool read_at(const struct roll_agent_defs *defs, uint64_t offset, struct roll_def *out, size_t *end)
 {
-    size_t at = (size_t)offset;
-    return offset < defs->upto && roll_def_decode(defs->ring->defs, (size_t)defs->upto, &at, out) == 0;
+    *end = (size_t)offset;
+    return offset < defs->upto && roll_def_decode(defs->ring->defs, (size_t)defs->upto, end, out) == 0;
 }
 
 static uint32_t mark_of(uint64_t offset)
@@ -109,11 +113,25 @@ static uint64_t offset_of(uint32_t mark)
     return (uint64_t)(mark - 1) * UNIT;
 }
 
-static int add_todo(struct roll_agent_defs *defs, uint32_t mark)
+/* The same of what was noted there as a definition of this type with this id; mark 0: nothing was. */
+static bool read_noted(const struct roll_agent_defs *defs, uint32_t mark, unsigned type, uint32_t id,
+                       struct roll_def *out)
+{
+    size_t end;
+    return mark != 0 && read_at(defs, offset_of(mark), out, &end) && out->type == type && out->id == id;
+}
+
+/* In the order in which the ring defines it; no id is above UINT16_MAX. */
+static uint64_t todo_of(uint32_t mark, unsigned type, uint32_t id)
+{
+    return (uint64_t)mark << 32 | (uint64_t)type << 16 | id;
+}
+
+static int add_todo(struct roll_agent_defs *defs, uint32_t mark, unsigned type, uint32_t id)
 {
     int err = ROLL_GROW(defs->todo, defs->todo_room, defs->todos + 1);
     if (!err) {
-        defs->todo[defs->todos++] = mark;
+        defs->todo[defs->todos++] = todo_of(mark, type, id);
     }
     return err;
 }
@@ -184,10 +202,10 @@ static int want(struct roll_agent_defs *defs, unsigned type, uint32_t id)
         return rc;
     }
     cell->wanted = true; /* where it has not come it is sent when it does */
-    if (cell->at == 0 || !read_at(defs, offset_of(cell->at), &def)) {
+    if (!read_noted(defs, cell->at, type, id, &def)) {
         return 0;
     }
-    rc = add_todo(defs, cell->at);
+    rc = add_todo(defs, cell->at, type, id);
     return rc ? rc : follow(defs, &def);
 }
 
@@ -205,7 +223,7 @@ static int want_tensors(struct roll_agent_defs *defs, uint64_t count)
     for (size_t i = 0; i < defs->names && rc == 0; i++) {
         if (has_count(defs, defs->name[i].count) && !defs->name[i].wanted) {
             defs->name[i].wanted = true;
-            rc = add_todo(defs, defs->name[i].at);
+            rc = add_todo(defs, defs->name[i].at, ROLL_DEF_NAME, defs->name[i].id);
         }
     }
     return rc;
@@ -234,9 +252,9 @@ static int note_name(struct roll_agent_defs *defs, const struct roll_def *def, u
     uint64_t count = def->name.info.count;
     bool wanted = has_count(defs, count);
     int rc = ROLL_GROW(defs->name, defs->name_room, defs->names + 1);
-    rc = rc == 0 && wanted ? add_todo(defs, mark) : rc;
+    rc = rc == 0 && wanted ? add_todo(defs, mark, ROLL_DEF_NAME, def->id) : rc;
     if (rc == 0) {
-        defs->name[defs->names++] = (struct tensors){.count = count, .at = mark, .wanted = wanted};
+        defs->name[defs->names++] = (struct tensors){.count = count, .at = mark, .id = def->id, .wanted = wanted};
     }
     return rc;
 }
@@ -287,7 +305,7 @@ static int note(struct roll_agent_defs *defs, const struct roll_def *def, uint64
         uint64_t source = identity_of(defs, ROLL_DEF_SOURCE, def->line.info.source);
         cell->identity = roll_site_line(source, &def->line.info, def->line.function);
     }
-    rc = cell->wanted ? add_todo(defs, mark) : 0;
+    rc = cell->wanted ? add_todo(defs, mark, def->type, def->id) : 0;
     return rc == 0 && cell->wanted ? follow(defs, def) : rc;
 }
 
@@ -310,8 +328,7 @@ static int send_plain(const struct turn *t, struct roll_agent_defs *defs)
         size_t at = (size_t)first, end = at;
         struct roll_def def;
         bool plain = true;
-        while (plain && end - first < ROLL_AGENT_PAYLOAD - ROLL_DEF_MAX_BYTES && read_at(defs, at, &def)) {
-            (void)roll_def_decode(defs->ring->defs, (size_t)defs->upto, &at, &def);
+        while (plain && end - first < ROLL_AGENT_PAYLOAD - ROLL_DEF_MAX_BYTES && read_at(defs, at, &def, &at)) {
             plain = is_plain(&def);
             end = plain ? at : end;
         }
@@ -325,14 +342,23 @@ static int send_plain(const struct turn *t, struct roll_agent_defs *defs)
 
 static int by_number(const void *a, const void *b)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-static void took(uint32_t *list, size_t *used, size_t n)
+/* Copies what is to be sent to `out`, ROLL_DEF_MAX_BYTES, and returns its bytes; 0: it is not there any more. The copy
+ * is what is looked at: the ring may change meanwhile. */
+static size_t copy_noted(const struct roll_agent_defs *defs, uint64_t todo, uint8_t *out)
 {
-    memmove(list, list + n, (*used - n) * sizeof(*list));
-    *used -= n;
+    struct roll_def def;
+    uint32_t mark = (uint32_t)(todo >> 32);
+    size_t from = (size_t)offset_of(mark), end, at = 0;
+    if (!read_at(defs, from, &def, &end)) {
+        return 0;
+    }
+    memcpy(out, defs->ring->defs + from, end - from);
+    bool whole = roll_def_decode(out, end - from, &at, &def) == 0 && at == end - from;
+    return whole && todo_of(mark, def.type, def.id) == todo ? at : 0;
 }
 
 /* What is wanted, in the order in which the ring defines it: files stand before their lines, and these and modules
@@ -346,18 +372,13 @@ static int send_todo(const struct turn *t, struct roll_agent_defs *defs)
     while (!err && defs->todos > 0) {
         size_t n = 0, bytes = 0;
         for (; n < defs->todos && bytes + ROLL_DEF_MAX_BYTES <= ROLL_AGENT_PAYLOAD; n++) {
-            struct roll_def def;
-            size_t from = (size_t)offset_of(defs->todo[n]), at = from;
             bool again = n > 0 && defs->todo[n] == defs->todo[n - 1];
-            if (!again && read_at(defs, from, &def) &&
-                roll_def_decode(defs->ring->defs, (size_t)defs->upto, &at, &def) == 0) {
-                memcpy(t->d->payload + bytes, defs->ring->defs + from, at - from);
-                bytes += at - from;
-            }
+            bytes += again ? 0 : copy_noted(defs, defs->todo[n], t->d->payload + bytes);
         }
         err = bytes > 0 ? send_defs(t, ROLL_DEFS_NAMED, 0, t->d->payload, bytes) : 0;
         if (!err) {
-            took(defs->todo, &defs->todos, n);
+            defs->todos -= n;
+            memmove(defs->todo, defs->todo + n, defs->todos * sizeof(*defs->todo));
         }
     }
     return err;
@@ -368,7 +389,7 @@ static bool number_of(const struct roll_agent_defs *defs, uint32_t id, struct ro
 {
     struct roll_def def;
     struct roll_site site = {.known = 0};
-    if (!read_at(defs, offset_of(defs->cell[ROLL_DEF_CALLSITE][id].at), &def) || def.type != ROLL_DEF_CALLSITE) {
+    if (!read_noted(defs, defs->cell[ROLL_DEF_CALLSITE][id].at, ROLL_DEF_CALLSITE, id, &def)) {
         return false;
     }
     site.depth = def.callsite.depth;
@@ -426,7 +447,8 @@ static int send_numbers(const struct turn *t, struct roll_agent_defs *defs)
         }
         err = bytes > 0 ? send_defs(t, ROLL_DEFS_NAMED, 0, t->d->payload, bytes) : 0;
         if (!err) {
-            took(defs->site, &defs->sites, n);
+            defs->sites -= n;
+            memmove(defs->site, defs->site + n, defs->sites * sizeof(*defs->site));
         }
     }
     return err;

@@ -6,8 +6,12 @@
 
 #include "daemon/digest/digest.h"
 
-#define ROLL_DIGEST_VERSION 2u /* of what is folded and how it is written; a newer one cannot be compared with ours */
-#define ROLL_DIGEST_OLDEST  1u /* its windows are the same; no check points, and windows may come before their front */
+/* Of what is folded, how it is written, and what its numbers say; a newer one cannot be compared with ours. Of earlier
+ * ones the windows are the same. 2: a hint that calls differ always names a whole window, which is what it says in 3,
+ * too; a reader of 2 takes the check point that it may name since for a window of its own. 1: no check points, and
+ * windows may come before their front. */
+#define ROLL_DIGEST_VERSION 3u
+#define ROLL_DIGEST_OLDEST  1u
 
 /* How much of a digest has been written; zero-initialised: nothing. */
 struct roll_digest_cursor {

@@ -96,7 +96,7 @@ void roll_case_close(roll_root_t *root, struct roll_run *run, uint64_t now)
     roll_hints_close(d, now);
     end_case(run);
     (void)roll_memory_ebb(&root->ebb, true, now);
-    d->again = 0;
+    d->again = d->anews = 0;
     d->broad = false;
     roll_case_ask_all(root, run);
 }
@@ -123,6 +123,12 @@ static void feed_ring(struct roll_run *run, const struct digested_ring *r)
     feed_made(run, &(struct roll_frame_head){.type = ROLL_FRAME_RING, .stream = r->stream}, header, sizeof(header));
 }
 
+/* Definitions of what records name: without them calls are judged all the same, but for where they were made. */
+static bool is_named(const struct roll_frame *frame)
+{
+    return frame->head.type == ROLL_FRAME_DEFS && (frame->head.flags & ROLL_DEFS_NAMED) != 0;
+}
+
 /* What has been fed is released at once: the engine keeps it in its own way, and both together are the most that a case
  * costs. */
 static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
@@ -132,7 +138,10 @@ static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
         struct roll_frame frame;
         struct staged *s = &d->stage[i];
         if (s->raw && roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
-            feed_one(run, &frame);
+            const struct digested_ring *r = roll_digested_ring_of(d, frame.head.stream);
+            if (!(r && r->spared && is_named(&frame))) {
+                feed_one(run, &frame);
+            }
             d->stage_bytes -= s->bytes;
             free(s->raw);
             s->raw = NULL;
@@ -308,16 +317,21 @@ static void cut_ring(struct roll_run *run, struct digested_ring *r, bool whole)
     }
 }
 
-/* There is no room for this frame, and its rank can be judged without: where its calls were made is what verdicts are
- * worded with, and what decides who went astray where calls alone do not. */
-static bool is_spared(struct roll_run *run, const struct roll_frame *frame, size_t bytes)
+/* There is no room for what the records of this ring name, and its rank can be judged without: where its calls were
+ * made is what verdicts are worded with, and what decides who went astray where calls alone do not. Then all of that is
+ * left out, what has come of it already as well: an engine that has some of a rank's call sites takes a place that is
+ * not among them for one at which the rank never was. */
+static bool is_spared(struct roll_run *run, struct digested_ring *r, size_t bytes)
 {
     struct roll_digested *d = run->digested;
-    bool named = frame->head.type == ROLL_FRAME_DEFS && (frame->head.flags & ROLL_DEFS_NAMED) != 0;
-    if (!named || d->named_bytes + bytes <= d->named_most) {
-        d->named_bytes += named ? bytes : 0;
+    if (r->spared) {
+        return true;
+    }
+    if (d->named_bytes + bytes <= d->named_most) {
+        d->named_bytes += bytes;
         return false;
     }
+    r->spared = true;
     if (d->spared++ == 0) {
         roll_log(ROLL_LOG_WARNING,
                  "root: %s.%u: there is room for records, and no more for where in the program the calls of further "
@@ -331,7 +345,7 @@ static int stage(struct roll_run *run, struct digested_ring *r, const struct rol
                  size_t bytes)
 {
     struct roll_digested *d = run->digested;
-    if (is_spared(run, frame, bytes)) {
+    if (is_named(frame) && is_spared(run, r, bytes)) {
         return 0;
     }
     if (d->stage_bytes + bytes > ROLL_CASE_STAGE) {
@@ -406,7 +420,7 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
     if (!d->fed) {
         return stage(run, r, frame, raw, bytes);
     }
-    int err = roll_feed_frame(d->feed, frame);
+    int err = r->spared && is_named(frame) ? 0 : roll_feed_frame(d->feed, frame);
     if (d->narrow) { /* who is heard of counts as heard from then on */
         leave_aside(run, r);
     }

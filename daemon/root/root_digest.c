@@ -104,17 +104,19 @@ json_t *roll_digested_json(const struct roll_run *run)
     const struct roll_digested *d = run->digested;
     struct roll_sum_figures f;
     roll_sum_figures(d->sum, &f);
-    size_t asked = 0, cut = 0, comms = 0;
+    size_t asked = 0, cut = 0, spared = 0, comms = 0;
     for (size_t i = 0; i < d->rings; i++) {
         asked += d->number != 0 && d->ring[i].begun;
         cut += d->number != 0 && d->ring[i].cut;
+        spared += d->number != 0 && d->ring[i].spared;
         comms = d->ring[i].last.comms > comms ? d->ring[i].last.comms : comms;
     }
-    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s, "comms_of_rank",
-                     (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts", (json_int_t)f.fronts, "hints",
-                     (json_int_t)f.hints, "refused", (json_int_t)(f.refused + d->refused), "opened",
-                     (json_int_t)d->opened, "asked", (json_int_t)asked, "cut", (json_int_t)cut, "forgotten",
-                     (json_int_t)f.forgotten, "records",
+    return json_pack("{s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "calls_per_s", d->calls_per_s,
+                     "comms_of_rank", (json_int_t)comms, "windows", (json_int_t)f.windows, "fronts",
+                     (json_int_t)f.fronts, "hints", (json_int_t)f.hints, "refused",
+                     (json_int_t)(f.refused + d->refused), "opened", (json_int_t)d->opened, "asked", (json_int_t)asked,
+                     "cut", (json_int_t)cut, "spared", (json_int_t)spared, "forgotten", (json_int_t)f.forgotten,
+                     "records",
                      d->number == 0 ? "none"
                      : d->fed       ? "judged"
                                     : "asked");
@@ -159,7 +161,7 @@ void roll_digested_ring(struct roll_run *run, const struct roll_frame *frame)
     r->header = memcpy(header, frame->payload, bytes);
     r->header_bytes = bytes;
     if (d->narrow && r->begun) { /* the numbers that its agent gives from now on are others */
-        d->anew = d->wider = true;
+        d->anew = true;
     }
     roll_digested_renew(r); /* its agent begins anew, and sends all that is asked for again */
     if (d->fed) {           /* what it keeps is wanted, also when the run is over */
@@ -277,6 +279,29 @@ int roll_digested_frame(roll_root_t *root, struct roll_run *run, const struct ro
 
 /* looking */
 
+/* The open case is begun anew, because more is to be asked for. */
+static bool is_to_be_wider(struct roll_digested *d, uint64_t now, bool last)
+{
+    bool now_or_later = last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS;
+    if (!d->wider || d->again >= AGAIN || !now_or_later) {
+        return false;
+    }
+    d->again += !(d->narrow && d->broad);
+    return true;
+}
+
+/* The open case is begun anew, because a ring has other numbers now. An agent that begins anew again and again, or says
+ * so, has counts of its own: it does not make more ranks be asked, but their numbers those of their rings. */
+static bool is_to_be_anew(struct roll_digested *d)
+{
+    if (!d->anew) {
+        return false;
+    }
+    d->broad = d->broad || d->anews >= ROLL_CASE_ANEW;
+    d->anews++;
+    return true;
+}
+
 /* What the digests say at this moment. */
 static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, bool last)
 {
@@ -300,10 +325,7 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last && d->narrow) {
         roll_case_broaden(d);
     }
-    if (d->wider && d->again < AGAIN && (last || roll_case_is_left(d) || now - d->opened_ns > ROLL_CASE_GATHER_NS)) {
-        d->again += !(d->narrow && d->broad);
-        roll_case_open(root, run, now);
-    } else if (roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
+    if (is_to_be_wider(d, now, last) || is_to_be_anew(d) || roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);
     }
 }

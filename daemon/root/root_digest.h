@@ -22,6 +22,7 @@ struct digested_ring {
     bool begun, all;   /* of the case that is open: its records come, and all that there were have come */
     bool aside;        /* of that case: nothing is wanted of it */
     bool cut;          /* of that case: no more of it is sent, or kept */
+    bool spared;       /* of that case: what its records name is not kept, and nothing of it is fed */
     bool lacks;        /* of that case: its ring does not hold all that was wanted */
     bool late;         /* of that case: its records came behind those of the others, since it was looked who goes on */
     uint64_t came_ns;  /* when it was announced while the others' records of that case were judged already; 0: never */
@@ -109,7 +110,8 @@ struct roll_digested {
     size_t awaited_peer, awaited_stream; /* the ring that was awaited when it was looked last, by its agent's number */
     bool fed;
     uint64_t opened_ns, asked_ns, fed_ns, rest_ns;
-    unsigned again;
+    unsigned again;                     /* how often it was begun anew to ask for more, */
+    unsigned anews;                     /* and because a ring of it was announced anew */
     bool scoped;                        /* only the rings that are concerned are asked, */
     bool narrow;                        /* and of these only for their calls on the communicators that are hinted at */
     bool named;                         /* it has told of somebody, or of what is certain, */
@@ -134,7 +136,7 @@ struct roll_digested {
     struct staged *stage; /* owned */
     size_t staged, stage_room, stage_bytes;
     size_t named_bytes, named_most; /* of these of definitions that records name, and how many of them may be */
-    uint64_t spared;                /* frames with such definitions that were not kept for want of room */
+    uint64_t spared;                /* how often a ring was spared for want of room for such definitions */
     roll_feed_t *feed;              /* owned */
     uint64_t *said;                 /* the run's number of each verdict of this feed, from 1; owned */
     size_t saids, said_room;
@@ -187,12 +189,13 @@ static inline bool roll_digested_has_sent(const struct digested_ring *r)
 /* Nothing of the open case is known of this ring. */
 static inline void roll_digested_renew(struct digested_ring *r)
 {
-    r->begun = r->all = r->aside = r->cut = r->lacks = r->late = false;
+    r->begun = r->all = r->aside = r->cut = r->spared = r->lacks = r->late = false;
     r->quiet_ns = r->came_ns = 0;
 }
 
 #define ROLL_CASE_NAMED        256u /* where so many communicators are hinted at, the whole job is concerned */
 #define ROLL_CASE_SCOPED       3u   /* so often a case is widened by what turns out; then everybody is asked */
+#define ROLL_CASE_ANEW         3u   /* so often a narrow one is begun anew that way; then all records are asked for */
 #define ROLL_CASE_HOLD_NS      (1000 * ROLL_MS)  /* behind a case that found something the next one waits so long, */
 #define ROLL_CASE_HOLD_MOST_NS (60000 * ROLL_MS) /* and behind some that found nothing new at most so long */
 /* Where ranks stand, others will stand soon, and are asked together with them. */

@@ -334,7 +334,7 @@ void roll_peers_hello(roll_root_t *root, const struct roll_address *from, const 
     json_decref(json);
     peer->at.role = from->role;
     peer->synced = true;
-    peer->gone = peer->owed = false; /* it is told of the run of each ring that it announces */
+    peer->gone = peer->owed = peer->owed_said = false; /* it is told of the run of each ring that it announces */
     peer->expected = frame->head.seq + 1;
     peer->seen_ns = now;
     roll_place_keep_heard(root, peer, now); /* its rings are announced in a moment */
@@ -385,13 +385,10 @@ static void ring(roll_root_t *root, struct roll_peer *peer, const struct roll_fr
     if (!known) {
         run->joined_ns = roll_mono_ns();
     }
-    if (new) {
-        roll_remedy_tell(peer, run, frame->head.stream);
-        if (known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
-            take_over(root, peer, frame->head.stream);
-        }
-    } else { /* behind a relay an agent has begun anew, which may have missed what was switched */
-        peer->owed = true;
+    s->unset = true; /* of a known ring, too: behind a relay an agent has begun anew, and may have missed it */
+    roll_remedy_tell(peer, run);
+    if (new &&known) { /* else no other agent can have it: when a job begins, nobody is looked through for each ring */
+        take_over(root, peer, frame->head.stream);
     }
     s->due = s->urgent = true;
     note_due(root, peer);

@@ -2,9 +2,10 @@
  * root_remedy.c: which remedies are on, by policy and by hand, and how the nodes hear of it.
  *
  * The root keeps what was switched as a short list of (level, on, off) and sends each change to every agent; an agent
- * that comes later is sent the list. The control pages do the rest (trace/control.h). Policy auto: the first verdict
- * that names a local remedy switches it on for the whole job (it acts only where its hazard is met); one that names a
- * symmetric remedy switches it on for the layer of the verdict, else for the job, because it costs every rank a row.
+ * that comes later is sent the list (root_remedy_tell.c). The control pages do the rest (trace/control.h). Policy auto:
+ * the first verdict that names a local remedy switches it on for the whole job (it acts only where its hazard is met);
+ * one that names a symmetric remedy switches it on for the layer of the verdict, else for the job, because it costs
+ * every rank a row.
  *
  * The control pages outlive a root, so a root asks the first agent of each run what a predecessor has switched there,
  * and goes on with that. A file of its own for it was rejected: it could contradict what the ranks obey.
@@ -23,31 +24,37 @@
 static const char *const level_name[] = {"job", "group", "layer"};
 static const char *const action_name[] = {"clear", "on", "off"};
 
-/* Says once that a peer owes, and since when; what it is owed is told when it takes something again. */
-static void owe(struct roll_peer *peer, int err)
+/* The communicator of this switch, whose remedies were all cleared, is known among those that were replaced from here
+ * on. The oldest of these is forgotten where there are too many. */
+static int replace(struct roll_run *run, const struct roll_switch *s)
 {
-    bool later = err == ROLL_E_BUSY;
-    if (err && !(later && peer->owed)) {
-        roll_log(ROLL_LOG_WARNING, "root: %s on %s cannot be told what is switched: %s", roll_peer_noun(peer),
-                 peer->host,
-                 later ? "it takes nothing from its queue, and is told all of it when it does" : roll_strerror(err));
+    size_t at = run->replaced_upto % ROLL_REPLACED_MOST;
+    int err = ROLL_GROW(run->replaced, run->replaced_room, at + 1);
+    if (err) {
+        return err;
     }
-    peer->owed = peer->owed || later;
+    if (run->replaced_upto >= ROLL_REPLACED_MOST && run->replaced[at].cleared != 0) {
+        roll_log_about(ROLL_LOG_WARNING, run->job,
+                       "%s.%u: more than %u communicators had remedies of their own, and were cleared: an agent that "
+                       "was away since then may still have those of 0x%016llx",
+                       run->job, run->restart, ROLL_REPLACED_MOST, (unsigned long long)run->replaced[at].comm_key);
+    }
+    run->replaced[at] = (struct roll_replaced){.comm_key = s->comm_key, .cleared = s->cleared};
+    run->replaced_upto++;
+    return 0;
 }
 
-static int send_change(struct roll_peer *peer, const struct roll_run *run, const struct roll_control_change *change)
+/* What was cleared of a communicator that gets a switch again; it is not among those that were replaced any more. */
+static uint32_t take_back(struct roll_run *run, uint64_t comm_key)
 {
-    struct roll_frame_control control = {.change = *change, .restart = run->restart};
-    memcpy(control.job, run->job, sizeof(control.job));
-    struct roll_frame_head head = {.type = ROLL_FRAME_CONTROL};
-    return roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &control, sizeof(control));
-}
-
-static void send_all(roll_root_t *root, const struct roll_run *run, const struct roll_control_change *change)
-{
-    for (size_t i = 0; i < root->peers_used; i++) {
-        owe(root->peers[i], send_change(root->peers[i], run, change));
+    uint32_t cleared = 0;
+    for (size_t i = 0; i < ROLL_REPLACED_MOST && i < run->replaced_upto; i++) {
+        if (run->replaced[i].comm_key == comm_key) {
+            cleared |= run->replaced[i].cleared;
+            run->replaced[i].cleared = 0;
+        }
     }
+    return cleared;
 }
 
 /* Finds the entry of one level, and makes it where there is none: of a group whose switches were all cleared, where as
@@ -66,11 +73,13 @@ static struct roll_switch *find_switch(struct roll_run *run, const struct roll_c
         }
     }
     bool full = c->level == ROLL_LEVEL_GROUP && groups >= ROLL_CONTROL_GROUPS;
-    if (full ? !cleared : ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
+    if (full ? !cleared || replace(run, cleared) != 0
+             : ROLL_GROW(run->switches, run->switches_room, run->switches_used + 1) != 0) {
         return NULL;
     }
     struct roll_switch *s = full ? cleared : &run->switches[run->switches_used++];
     *s = (struct roll_switch){.level = c->level, .layer = c->layer, .comm_key = c->comm_key};
+    s->cleared = c->level == ROLL_LEVEL_GROUP ? take_back(run, c->comm_key) : 0;
     return s;
 }
 
@@ -83,27 +92,8 @@ static int change_run(roll_root_t *root, struct roll_run *run, const struct roll
     s->on = c->action == ROLL_ACTION_ON ? s->on | c->mask : s->on & ~c->mask;
     s->off = c->action == ROLL_ACTION_OFF ? s->off | c->mask : s->off & ~c->mask;
     s->cleared = (c->action == ROLL_ACTION_CLEAR ? s->cleared | c->mask : s->cleared) & ~(s->on | s->off);
-    send_all(root, run, c);
+    roll_remedy_send(root, run, c);
     return 0;
-}
-
-/* Tells a peer all that is switched in a run, as far as its queue has room. What was cleared is told, too: the page of
- * a peer that did not hear of it, or was not there, still has it. */
-static int send_switches(struct roll_peer *peer, const struct roll_run *run)
-{
-    struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = run->policy};
-    int err = run->policy_set ? send_change(peer, run, &c) : 0;
-    for (size_t i = 0; !err && i < run->switches_used; i++) {
-        const struct roll_switch *s = &run->switches[i];
-        const uint32_t mask[] = {
-            [ROLL_ACTION_CLEAR] = s->cleared, [ROLL_ACTION_ON] = s->on, [ROLL_ACTION_OFF] = s->off};
-        c = (struct roll_control_change){.level = s->level, .layer = s->layer, .comm_key = s->comm_key};
-        for (c.action = 0; !err && c.action < sizeof(mask) / sizeof(mask[0]); c.action++) {
-            c.mask = mask[c.action];
-            err = c.mask ? send_change(peer, run, &c) : 0;
-        }
-    }
-    return err;
 }
 
 /* What was switched for the job or for one layer. */
@@ -159,44 +149,6 @@ static void judge_again(roll_root_t *root, struct roll_run *run)
 
 /* what a predecessor switched */
 
-static int send_question(const struct roll_peer *peer, const struct roll_run *run)
-{
-    json_t *ask = json_pack("{s:s,s:s,s:I}", "op", "switches", "job", run->job, "restart", (json_int_t)run->restart);
-    struct roll_frame_head head = {.type = ROLL_FRAME_ASK};
-    int err = ask ? roll_net_send_json(peer->at.socket, peer->at.id, peer->at.bytes, &head, ask) : ROLL_E_NOMEM;
-    json_decref(ask);
-    return err;
-}
-
-/* The question goes first: a policy that is sent again lets ranks take what a predecessor switched off. */
-static int tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream)
-{
-    int err = run->switches_known ? 0 : send_question(peer, run);
-    err = err ? err : send_switches(peer, run);
-    return err ? err : roll_run_tell_settings(run, peer, stream);
-}
-
-void roll_remedy_tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream)
-{
-    if (!peer->owed) { /* else all of it is told later, and in its order */
-        owe(peer, tell(peer, run, stream));
-    }
-}
-
-void roll_remedy_tell_owed(struct roll_peer *peer)
-{
-    int err = 0;
-    peer->owed = false;
-    for (size_t i = 0; err != ROLL_E_BUSY && i < peer->runs_used; i++) {
-        size_t ring = 0;
-        while (ring < peer->used && peer->streams[ring].run != peer->runs[i].run) {
-            ring++;
-        }
-        err = ring < peer->used ? tell(peer, peer->runs[i].run, peer->streams[ring].stream) : 0;
-    }
-    peer->owed = err == ROLL_E_BUSY;
-}
-
 /* Takes over what is switched on one level; what this root has switched there itself stays. */
 static bool learn(struct roll_run *run, const struct roll_control_change *level, json_int_t on, json_int_t off)
 {
@@ -235,13 +187,7 @@ static void tell_agents(roll_root_t *root, const struct roll_run *run, const str
     roll_log(ROLL_LOG_INFO, "root: %s.%u goes on as the agent on %s has it: policy %s, remedies switched on %u levels",
              run->job, run->restart, from->host, roll_policy_name(run->policy), levels);
     for (size_t i = 0; i < root->peers_used; i++) {
-        size_t ring = 0;
-        while (ring < root->peers[i]->used && root->peers[i]->streams[ring].run != run) {
-            ring++;
-        }
-        if (ring < root->peers[i]->used) {
-            owe(root->peers[i], send_switches(root->peers[i], run));
-        }
+        roll_remedy_tell(root->peers[i], run);
     }
 }
 
@@ -446,11 +392,11 @@ json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t 
     if (name) {
         set_policy(root, run, policy);
         struct roll_control_change c = {.action = ROLL_ACTION_POLICY, .mask = policy};
-        send_all(root, run, &c);
+        roll_remedy_send(root, run, &c);
         uint32_t off = switched(run, ROLL_LEVEL_JOB, 0).off;
         if (off) { /* a new policy lets ranks take all remedies again, so those that somebody wants off are sent anew */
             c = (struct roll_control_change){.action = ROLL_ACTION_OFF, .mask = off};
-            send_all(root, run, &c);
+            roll_remedy_send(root, run, &c);
         }
         judge_again(root, run);
     }

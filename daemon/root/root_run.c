@@ -45,6 +45,7 @@ void roll_run_destroy(struct roll_run **pointer)
     roll_feed_destroy(&run->feed);
     roll_verdict_list_fini(&run->verdicts);
     free(run->switches);
+    free(run->replaced);
     roll_rankset_fini(&run->looked_at);
     roll_rankset_fini(&run->incident.culprits);
     roll_sources_destroy(&run->sources);
@@ -399,6 +400,23 @@ int roll_run_tell_settings(const struct roll_run *run, const struct roll_peer *p
     return roll_net_send(peer->at.socket, peer->at.id, peer->at.bytes, &head, &settings, sizeof(settings));
 }
 
+/* One ring names the run to its agent; a relay passes it to the ring's agent alone, so there all are told. */
+static void tell_peer(struct roll_peer *peer, const struct roll_run *run)
+{
+    bool all = true, any = false;
+    for (size_t i = 0; !peer->gone && i < peer->used && (peer->relay || !any); i++) {
+        struct roll_peer_stream *s = &peer->streams[i];
+        if (s->run == run) {
+            any = true;
+            s->unset = roll_run_tell_settings(run, peer, s->stream) == ROLL_E_BUSY;
+            all = all && !s->unset;
+        }
+    }
+    if (!all) {
+        roll_remedy_tell(peer, run);
+    }
+}
+
 void roll_run_settings(roll_root_t *root, struct roll_run *run)
 {
     struct roll_engine_config config;
@@ -419,15 +437,7 @@ void roll_run_settings(roll_root_t *root, struct roll_run *run)
         roll_engine_set(roll_feed_engine(run->judge), &config);
     }
     for (size_t i = 0; i < root->peers_used; i++) {
-        struct roll_peer *peer = root->peers[i];
-        size_t ring = 0;
-        while (ring < peer->used && peer->streams[ring].run != run) {
-            ring++;
-        }
-        if (ring < peer->used && !peer->gone && /* one ring names the run */
-            roll_run_tell_settings(run, peer, peer->streams[ring].stream) == ROLL_E_BUSY) {
-            peer->owed = true;
-        }
+        tell_peer(root->peers[i], run);
     }
 }
 

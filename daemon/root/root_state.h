@@ -49,6 +49,13 @@ struct roll_switch {
     uint32_t cleared; /* were switched, and are neither on nor off any more */
 };
 
+/* A communicator whose switch has given its place to that of another one: a page may have it still. */
+#define ROLL_REPLACED_MOST 256u /* of these the newest are known */
+struct roll_replaced {
+    uint64_t comm_key;
+    uint32_t cleared; /* 0: the communicator has a switch again */
+};
+
 struct roll_run {
     uint64_t id; /* order of appearance, from 1 */
     char job[ROLL_NAME_BYTES];
@@ -68,6 +75,9 @@ struct roll_run {
     bool unsized;        /* that ring did not know how many ranks there are, and it would have mattered */
     struct roll_switch *switches;
     size_t switches_used, switches_room;
+    struct roll_replaced *replaced; /* number n of them is [n % ROLL_REPLACED_MOST]; owned */
+    size_t replaced_room;
+    uint64_t replaced_upto;         /* the number behind the newest */
     struct roll_feed_clock clock;   /* when time passes for its engine */
     struct roll_late_missed missed; /* what of that time was not seen, as was known afterwards */
     uint64_t seen_ns;               /* when it was looked at last whether all of its ranks are seen, */
@@ -101,14 +111,25 @@ struct roll_peer_stream {
     bool due, urgent; /* an ACK has to go out; it has to go out at once */
     bool fresh;       /* everything that the ring's agent had when it connected is here */
     bool live;        /* the ring's process lives, by the last STATUS */
+    bool unset;       /* the ring's agent has to be told how the engine is set */
     uint64_t dark_ns; /* since when the relay does not hear the ring's agent; 0: it does, or the peer is that agent */
     uint32_t fed;     /* records since the last ACK */
     uint64_t ack_ns;
     uint32_t flags; /* of the last ACK */
 };
 
+/* What a peer has still to be told of what is switched in a run, and how far it has been (root_remedy_tell.c). */
+struct roll_owed {
+    bool any;          /* it has to be told something */
+    bool again;        /* and behind that all of it once more */
+    bool begun;        /* the question and the policy have been told, */
+    uint64_t replaced; /* the replaced communicators below this number, */
+    size_t next;       /* and so many of the switches, each of which has several changes */
+};
+
 struct roll_peer_run { /* of a peer's rings those of one run */
     const struct roll_run *run;
+    struct roll_owed owed;
     size_t rings, live,
         fresh;   /* all; those whose processes live; of these those of which all that was there has come */
     size_t dark; /* those whose agents the relay does not hear any more */
@@ -156,8 +177,8 @@ struct roll_peer { /* an agent, or a relay */
     struct roll_peer_run *runs; /* of which it has rings; owned */
     size_t runs_used, runs_room;
     uint64_t unasked; /* the case of which it was said that the peer cannot be asked */
-    bool owed;        /* it has to be told what is switched in all its runs: its queue was full when it was told, or an
-                         agent behind it has begun anew */
+    bool owed;        /* it has to be told something of what is switched in some of its runs */
+    bool owed_said;   /* and the log says that its queue had no room for that */
     bool is_due;      /* the peer stands in the root's list of those to which an acknowledgement is due */
 };
 
@@ -308,6 +329,8 @@ static inline const char *roll_peer_noun(const struct roll_peer *peer)
 {
     return peer->relay ? "relay" : "agent";
 }
+/* What is known of the peer's rings in this run; NULL: it has none. */
+struct roll_peer_run *roll_streams_run(const struct roll_peer *peer, const struct roll_run *run);
 struct roll_peer_stream *roll_streams_find(struct roll_peer *peer, uint64_t stream); /* NULL: the peer has none */
 struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t stream, struct roll_run *run); /* or NULL */
 void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s);
@@ -525,13 +548,18 @@ void roll_remedy_auto(roll_root_t *root, struct roll_run *run, const struct roll
 json_t *roll_remedy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_policy_query(roll_root_t *root, struct roll_run *run, const json_t *query);
 json_t *roll_remedy_state(const struct roll_run *run);
-/* Asks an agent what a predecessor of this root switched for the run of one of its rings, unless that is known, and
- * tells it what this one has switched and how the engine is set. What its queue has no room for is told later. */
-void roll_remedy_tell(struct roll_peer *peer, const struct roll_run *run, uint64_t stream);
-/* Tells a peer of which `owed` is set all of that for each of its runs. */
-void roll_remedy_tell_owed(struct roll_peer *peer);
 void roll_remedy_answer(roll_root_t *root, const struct roll_peer *peer,
                         const struct roll_frame *frame); /* of a known agent */
+
+/* root_remedy_tell.c: what peers are told of it */
+/* Sends a change to all peers. Those that have rings of the run, and no room for it, are told all of the run later. */
+void roll_remedy_send(roll_root_t *root, const struct roll_run *run, const struct roll_control_change *change);
+/* Asks an agent what a predecessor of this root switched for a run of which it has rings, unless that is known, and
+ * tells it what this one has switched, and of the rings of which `unset` is set how the engine is set: now, or when it
+ * has room; behind a relay once for all that is to be told until the relay is heard the next time. */
+void roll_remedy_tell(struct roll_peer *peer, const struct roll_run *run);
+/* Goes on telling a peer of which `owed` is set. */
+void roll_remedy_tell_owed(struct roll_peer *peer);
 
 /* root_stack.c */
 json_t *roll_stacks_query(roll_root_t *root, struct roll_run *run, const json_t *query);

@@ -13,9 +13,8 @@
 
 #include <stdlib.h>
 
-/* What is counted of the peer's rings in this run; NULL: it has none. There are at most as many as the root keeps runs.
- */
-static struct roll_peer_run *count_of(const struct roll_peer *peer, const struct roll_run *run)
+/* There are at most as many as the root keeps runs. */
+struct roll_peer_run *roll_streams_run(const struct roll_peer *peer, const struct roll_run *run)
 {
     for (size_t i = 0; i < peer->runs_used; i++) {
         if (peer->runs[i].run == run) {
@@ -27,7 +26,7 @@ static struct roll_peer_run *count_of(const struct roll_peer *peer, const struct
 
 static struct roll_peer_run *add_count(struct roll_peer *peer, const struct roll_run *run)
 {
-    struct roll_peer_run *count = count_of(peer, run);
+    struct roll_peer_run *count = roll_streams_run(peer, run);
     if (!count && ROLL_GROW(peer->runs, peer->runs_room, peer->runs_used + 1) == 0) {
         count = &peer->runs[peer->runs_used++];
         *count = (struct roll_peer_run){.run = run};
@@ -61,7 +60,7 @@ struct roll_peer_stream *roll_streams_add(struct roll_peer *peer, uint64_t strea
 
 void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool live, bool fresh)
 {
-    struct roll_peer_run *count = count_of(peer, s->run);
+    struct roll_peer_run *count = roll_streams_run(peer, s->run);
     count->live -= s->live;
     count->fresh -= counts(s);
     s->live = live;
@@ -72,7 +71,7 @@ void roll_streams_set(struct roll_peer *peer, struct roll_peer_stream *s, bool l
 
 void roll_streams_darken(struct roll_peer *peer, struct roll_peer_stream *s, uint64_t since_ns)
 {
-    struct roll_peer_run *count = count_of(peer, s->run);
+    struct roll_peer_run *count = roll_streams_run(peer, s->run);
     count->dark -= s->dark_ns != 0;
     s->dark_ns = since_ns;
     count->dark += s->dark_ns != 0;
@@ -81,7 +80,7 @@ void roll_streams_darken(struct roll_peer *peer, struct roll_peer_stream *s, uin
 void roll_streams_drop(struct roll_peer *peer, struct roll_peer_stream *s)
 {
     uint32_t at = (uint32_t)(s - peer->streams), last = (uint32_t)--peer->used;
-    struct roll_peer_run *count = count_of(peer, s->run);
+    struct roll_peer_run *count = roll_streams_run(peer, s->run);
     count->live -= s->live;
     count->fresh -= counts(s);
     count->dark -= s->dark_ns != 0;
@@ -99,7 +98,7 @@ void roll_streams_forget(roll_root_t *root, const struct roll_run *run)
 {
     for (size_t i = 0; i < root->peers_used; i++) {
         struct roll_peer *peer = root->peers[i];
-        for (size_t k = count_of(peer, run) ? peer->used : 0; k-- > 0;) {
+        for (size_t k = roll_streams_run(peer, run) ? peer->used : 0; k-- > 0;) {
             if (peer->streams[k].run == run) {
                 roll_streams_drop(peer, &peer->streams[k]);
             }
@@ -122,25 +121,25 @@ void roll_streams_fini(struct roll_peer *peer)
 
 size_t roll_streams_count(const struct roll_peer *peer, const struct roll_run *run)
 {
-    const struct roll_peer_run *count = count_of(peer, run);
+    const struct roll_peer_run *count = roll_streams_run(peer, run);
     return count ? count->rings : 0;
 }
 
 size_t roll_streams_fresh(const struct roll_peer *peer, const struct roll_run *run)
 {
-    const struct roll_peer_run *count = count_of(peer, run);
+    const struct roll_peer_run *count = roll_streams_run(peer, run);
     return count ? count->fresh : 0;
 }
 
 size_t roll_streams_live(const struct roll_peer *peer, const struct roll_run *run)
 {
-    const struct roll_peer_run *count = count_of(peer, run);
+    const struct roll_peer_run *count = roll_streams_run(peer, run);
     return count ? count->live : 0;
 }
 
 size_t roll_streams_dark(const struct roll_peer *peer, const struct roll_run *run, uint64_t *since_ns)
 {
-    const struct roll_peer_run *count = count_of(peer, run);
+    const struct roll_peer_run *count = roll_streams_run(peer, run);
     size_t dark = 0;
     for (size_t i = count && count->dark > 0 ? peer->used : 0; i-- > 0;) {
         const struct roll_peer_stream *s = &peer->streams[i];

@@ -209,7 +209,7 @@ static void code_status(struct roll_pack_model *m, struct roll_pack_coder *c, st
 
 static bool plain_head(const struct roll_frame_head *h)
 {
-    return h->flags == 0 && h->reserved == 0 && h->hdr_len == ROLL_FRAME_HEAD_BYTES && h->minor == ROLL_FRAME_MINOR;
+    return h->flags == 0 && h->reserved == 0 && h->hdr_len == ROLL_FRAME_HEAD_BYTES && h->minor == roll_frame_minor(h);
 }
 
 /* The kind by which a frame is written; RAW when anything in the frame is not as our own writers make it. */

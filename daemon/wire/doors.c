@@ -36,6 +36,7 @@
 #define DOOR     (KEYS + 1)
 #define AGAIN_NS (60000 * ROLL_MS)
 #define LOOK_NS  (1000 * ROLL_MS) /* who comes again and again is not to cost a look each time */
+#define PAUSE_MS 1
 #define PREFIX_6 8 /* bytes of an IPv6 address that say whose it is: what follows everybody chooses for himself */
 
 /* Who is at the other end, as far as he cannot choose it: an address, or a user of this host. These are compared
@@ -67,7 +68,11 @@ static struct {
     unsigned count, left;
     bool kept_out;
     char text[sizeof(((struct who *)0)->text)];
-} turned_away;                   /* and were not told */
+} turned_away; /* and were not told */
+static struct {
+    unsigned lost;               /* connections that could not be taken, */
+    int error, wanted;           /* why not the last one; and why others have to wait, 0: they do not */
+} not_taken;                     /* and were not told */
 static _Thread_local bool watch; /* what this thread listens on */
 
 static bool find_out(int fd, struct who *out)
@@ -254,26 +259,59 @@ __attribute__((visibility("default"))) int listen(int fd, int backlog)
     return (int)syscall(SYS_listen, fd, backlog);
 }
 
-/* libzmq ends the process by an assertion where accept4 fails with another error than these: a firewall's EPERM, say.
- */
-static bool libzmq_bears(int error)
+/* Of one connection, of the network behind it, or of a firewall: the next one may come in (accept(2)). Others are
+ * mistakes of the program. */
+static bool is_of_connection(int error)
 {
-    static const int known[] = {EAGAIN, EINTR, ECONNABORTED, EPROTO, ENOBUFS, ENOMEM, EMFILE, ENFILE};
-    bool bears = false;
+    static const int known[] = {ECONNABORTED, EPROTO,          EPERM,           EACCES,       ENETDOWN,
+                                ENETUNREACH,  ENONET,          EHOSTDOWN,       EHOSTUNREACH, ENOPROTOOPT,
+                                EOPNOTSUPP,   ESOCKTNOSUPPORT, EPROTONOSUPPORT, ETIMEDOUT,    ECONNRESET};
+    bool is = false;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        bears = bears || error == known[i];
+        is = is || error == known[i];
     }
-    return bears;
+    return is;
+}
+
+/* For want of a descriptor, or of memory: who comes waits at the door, and is tried again at once. */
+static bool is_want(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/*
+ * libzmq ends the process by an assertion where accept4 fails with another error than it expects: in 4.3.4 of a
+ * firewall's EPERM, say, and at a socket file also where there is no descriptor left. Each kind of listener bears that
+ * a connection has gone by itself, so that is what it is told of an error after which the next one may come in. It
+ * tries again at once, and is held for a moment, because the same thread serves all that are connected.
+ */
+static int failed(int listener, int error)
+{
+    bool wants = is_want(error), ours = wants || is_of_connection(error);
+    pthread_mutex_lock(&lock);
+    ours = ours && listener >= 0 && listener < ROLL_COUNTED_FDS && here[listener].place == DOOR && is_here(listener);
+    if (ours && wants) {
+        not_taken.wanted = error;
+    } else if (ours) {
+        not_taken.lost++;
+        not_taken.error = error;
+    }
+    pthread_mutex_unlock(&lock);
+    if (ours) {
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
+    return ours ? ECONNABORTED : error;
 }
 
 __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *from, socklen_t *size, int flags)
 {
     struct who who;
     int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
-    if (fd < 0 && !libzmq_bears(errno)) {
-        errno = ECONNABORTED; /* this connection cannot be had; the next one may */
+    if (fd < 0) {
+        errno = failed(listener, errno);
+        return fd;
     }
-    if (fd < 0 || listener >= ROLL_COUNTED_FDS) {
+    if (listener >= ROLL_COUNTED_FDS) {
         return fd;
     }
     bool comes = true;
@@ -297,17 +335,32 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
     return fd;
 }
 
+static void tell_not_taken(const char *role, int wanted, unsigned lost, int error)
+{
+    if (wanted) {
+        roll_log_about(ROLL_LOG_WARNING, "want at the door", "%s: who comes is not let in, and waits: %s%s", role,
+                       strerror(wanted), wanted == EMFILE ? " (ulimit -n says how many)" : "");
+    }
+    if (lost > 0) {
+        roll_log_about(ROLL_LOG_WARNING, "lost at the door", "%s: %u connection%s could not be taken; the last one: %s",
+                       role, lost, lost == 1 ? "" : "s", strerror(error));
+    }
+}
+
 unsigned roll_doors_tell(const char *role)
 {
     pthread_mutex_lock(&lock);
     __typeof__(turned_away) told = turned_away;
+    __typeof__(not_taken) untaken = not_taken;
     turned_away.count = 0;
+    memset(&not_taken, 0, sizeof(not_taken));
     pthread_mutex_unlock(&lock);
+    tell_not_taken(role, untaken.wanted, untaken.lost, untaken.error);
     if (told.count > 0) {
         roll_log_about(ROLL_LOG_WARNING, told.kept_out ? told.text : "with pauses",
                        "%s: %s is let in %s: %u of its connections have ended and cannot be closed, "
                        "because another one came under their names (a restart of the %s frees them)",
                        role, told.text, told.kept_out ? "once a minute only" : "with pauses", told.left, role);
     }
-    return told.count;
+    return told.count + untaken.lost;
 }

@@ -9,6 +9,9 @@
  * that is enough for an agent, and a thousand a day for who means harm. So many addresses as are connected at a time
  * are told apart, up to 1,024; those that come behind these are counted as one.
  *
+ * What cannot be taken at all, because of the network or for want of descriptors, ends nothing: libzmq does not bear
+ * all such errors, and is told of none but that the connection has gone.
+ *
  * Any thread.
  */
 #ifndef ROLL_DAEMON_WIRE_DOORS_H
@@ -21,8 +24,8 @@
 
 /* Whether connections are counted that come to what this thread listens on from here on. Begins with false. */
 void roll_doors_watch(bool on);
-/* Logs which address was kept out since this was asked last; role: "root", "relay". Returns how many connections were
- * turned away. */
+/* Logs which address was kept out since this was asked last, and why connections could not be taken; role: "root",
+ * "relay". Returns how many connections were turned away or lost by that; those that wait are none of them. */
 unsigned roll_doors_tell(const char *role);
 
 #endif

@@ -180,7 +180,6 @@ static const struct {
     {ZMQ_EVENT_CLOSED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_DISCONNECTED, ROLL_LOG_INFO, NULL},
     {ZMQ_EVENT_HANDSHAKE_SUCCEEDED, ROLL_LOG_INFO, NULL},
-    {ZMQ_EVENT_ACCEPT_FAILED, ROLL_LOG_WARNING, "a connection could not be accepted"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, ROLL_LOG_WARNING,
      "handshake failed: the peer went away, speaks no ZeroMQ, or has other keys"},
     {ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL, ROLL_LOG_WARNING,
@@ -260,7 +259,7 @@ static void tell(uint16_t event, int value, const char *address, const char *who
             roll_log(monitor_table[row].level, "%s: %s: %s", who, address, text);
         }
         dial->told |= 1u << row;
-    } else if (text && guard && event != ZMQ_EVENT_ACCEPT_FAILED) {
+    } else if (text && guard) {
         guard->failed = text;
     } else if (text) {
         roll_log(monitor_table[row].level, "%s: %s: %s", who, address, text);

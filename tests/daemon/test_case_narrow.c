@@ -12,6 +12,8 @@
 #include "tests/trace/scratch.h"
 
 #include "daemon/base/array.h"
+#include "daemon/engine/model/engine_state.h"
+#include "daemon/engine/model/source.h"
 #include "daemon/root/root_digest.h"
 #include "trace/def.h"
 #include "trace/err.h"
@@ -329,7 +331,8 @@ static void test_a_ring_that_is_announced_anew_has_the_case_begun_anew_that_way(
     assert_false(here.d->broad || here.d->anew);
 }
 
-/* A link that is lost again and again: at last all records are asked for, which need no numbers of their own. */
+/* A link that is lost again and again: at last all records are asked for, which need no numbers of their own; and not
+ * those of more ranks, because one agent comes and goes: what turns out may do that as often as ever. */
 static void test_a_ring_that_is_announced_again_and_again_ends_that(void **state)
 {
     (void)state;
@@ -342,7 +345,23 @@ static void test_a_ring_that_is_announced_again_and_again_ends_that(void **state
         look(200 * ROLL_MS, &calls);
         assert_int_equal(here.d->number, number + 1);
     }
-    assert_in_range(times, ROLL_CASE_SCOPED, ROLL_CASE_SCOPED + 1);
+    assert_int_equal(times, ROLL_CASE_ANEW + 1);
+    assert_true(here.d->scoped && here.d->broad);
+    assert_int_equal(here.d->again, 0);
+    uint64_t number = here.d->number;
+    for (int i = 0; i < 5; i++) {
+        excerpt(1, false);
+        announce(1);
+        look(200 * ROLL_MS, &calls);
+    }
+    assert_int_equal(here.d->number, number);
+    here.d->wider = true; /* something is found of ranks that were not asked */
+    look(ROLL_CASE_GATHER_NS, &calls);
+    assert_int_equal(here.d->number, number + 1);
+    assert_true(here.d->scoped);
+    assert_int_equal(here.d->again, 1);
+    roll_case_close(here.root, here.run, here.now);
+    assert_int_equal(here.d->anews, 0);
 }
 
 /* It is about the same wrong call, which needs no silence to be seen. */
@@ -404,6 +423,76 @@ static void test_where_there_is_no_room_records_are_kept_and_not_their_places(vo
     roll_case_open(here.root, here.run, here.now);
     assert_int_equal(here.d->spared, 0);
     assert_int_equal(here.d->stage_bytes + here.d->named_bytes, 0);
+}
+
+/* A file, a line of it, and a call at that line, as records name them. Returns the bytes, from *first on. */
+static size_t define_site(uint32_t rank, uint16_t id, uint64_t *first)
+{
+    struct roll_ring *ring = &here.rank[rank].ring;
+    const struct roll_def_source source = {.path_bytes = 4};
+    const struct roll_def_line line = {.source = id, .line = 7, .function_bytes = 4};
+    const struct roll_def_callsite site = {.lines = 1};
+    const struct roll_callsite_line at = {.line = id};
+    *first = atomic_load(&ring->header->defs_used);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_SOURCE, id, &source, sizeof(source), "a.py", 4), 0);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_LINE, id, &line, sizeof(line), "main", 4), 0);
+    assert_int_equal(roll_def_append(ring, ROLL_DEF_CALLSITE, id, &site, sizeof(site), &at, sizeof(at)), 0);
+    return (size_t)(atomic_load(&ring->header->defs_used) - *first);
+}
+
+static void say_site(uint32_t rank, uint16_t id)
+{
+    uint64_t first;
+    size_t bytes = define_site(rank, id, &first);
+    say(rank, (struct roll_frame_head){.type = ROLL_FRAME_DEFS, .flags = ROLL_DEFS_NAMED},
+        here.rank[rank].ring.defs + first, bytes);
+}
+
+static bool knows(uint32_t rank, uint16_t site)
+{
+    const struct roll_record rec = {.callsite = site};
+    return site_of(roll_feed_engine(here.d->feed)->source[rank], &rec) != 0;
+}
+
+/* Of a rank of which not all can be kept nothing is fed: some of its places would say that it never was at others. */
+static void test_of_a_rank_all_places_are_kept_or_none(void **state)
+{
+    (void)state;
+    roll_case_open(here.root, here.run, here.now);
+    excerpt(0, false);
+    excerpt(1, false);
+    say_site(0, 1);
+    size_t one = here.d->named_bytes;
+    here.d->named_most = 2 * one + one / 2;
+    say_site(1, 1);
+    say_site(0, 2);
+    assert_true(here.d->ring[0].spared);
+    size_t staged = here.d->staged;
+    here.d->named_most = 9 * one;
+    say_site(0, 3); /* for which there would be room */
+    assert_int_equal(here.d->staged, staged);
+    say_site(1, 2);
+    assert_int_equal(here.d->staged, staged + 1);
+    assert_false(here.d->ring[1].spared);
+    assert_int_equal(here.d->spared, 1);
+    excerpt(0, true);
+    excerpt(1, true);
+    look(100 * ROLL_MS, NULL);
+    assert_true(here.d->fed);
+    say_site(0, 4);
+    say_site(1, 4);
+    for (uint16_t id = 1; id <= 4; id++) {
+        assert_false(knows(0, id));
+        assert_int_equal(knows(1, id), id != 3);
+    }
+    json_t *told = roll_digested_json(here.run);
+    assert_int_equal(json_integer_value(json_object_get(told, "spared")), 1);
+    json_decref(told);
+    announce(0); /* its agent begins anew, and sends all of it */
+    excerpt(0, false);
+    assert_false(here.d->ring[0].spared);
+    say_site(0, 1);
+    assert_true(knows(0, 1));
 }
 
 /* Of thousands of ranks of which all are asked the records that are there have room, whatever their programs are. */
@@ -512,6 +601,7 @@ int main(void)
         TEST(test_a_ring_that_is_announced_again_and_again_ends_that),
         TEST(test_a_case_that_is_begun_anew_waits_no_longer_for_rings),
         TEST(test_where_there_is_no_room_records_are_kept_and_not_their_places),
+        TEST(test_of_a_rank_all_places_are_kept_or_none),
         TEST(test_as_many_definitions_are_kept_as_leave_room_for_records),
         TEST(test_a_case_is_whole_when_all_rings_have_sent),
         TEST(test_a_ring_that_two_agents_hold_is_one),

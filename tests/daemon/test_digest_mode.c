@@ -137,7 +137,8 @@ static void end(pid_t agent[2], pid_t root)
 static void nothing_was_found(roll_client_t *client)
 {
     assert_int_equal(harness_drained(client, "findings"), 0);
-    /* An agent that has just been started is not among those that a drain waits for. */
+    /* A drain waits for all agents that are known, for those that begin anew meanwhile, too: they are told of it again.
+     * One that has been started and has not come yet is not known. */
     (void)HARNESS_UNTIL(harness_has(client, "job", "calls") == (json_int_t)RANKS * made);
     assert_int_equal(harness_has(client, "job", "calls"), (json_int_t)RANKS * made);
 }

@@ -10,6 +10,7 @@
 #include "trace/frame.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #define A_REST      2500  /* tries; after so many it rests for a second, as near its bound it is let in with pauses */
 #define DESCRIPTORS 4096u /* of a daemon: fewer than would be left */
 #define OTHERS      64    /* that a daemon may have opened meanwhile, for files and for those who are let in later */
+#define FEW         40    /* descriptors, of which a root needs half */
 #define PATIENCE_S  60    /* for an answer: only who has no descriptor left does not give one */
 
 /* READY of a DEALER with a name. */
@@ -217,6 +219,46 @@ static void test_relay_keeps_its_descriptors(void **state)
     unsetenv("ROLLCALL_INSECURE");
 }
 
+/* More come over a socket file than there are descriptors: they wait, and are let in when others have gone. The last
+ * test: the limit, which the root raises as far as it may, is this process's as well; its sockets are there before. */
+static void test_without_a_descriptor_nothing_ends(void **state)
+{
+    (void)state;
+    const struct rlimit few = {FEW, FEW};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char where[256], log[8192] = "";
+    int waiting[2 * FEW];
+    for (int i = 0; i < 2 * FEW; i++) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        waiting[i] = fcntl(fd, F_DUPFD_CLOEXEC, 4 * FEW);
+        assert_true(waiting[i] >= 0);
+        close(fd);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s", harness_path("root.sock"));
+    snprintf(where, sizeof(where), "ipc://%s", harness_path("root.sock"));
+    pid_t root = DAEMON("root.err", NULL, "--root", "--listen", where);
+    assert_true(root > 0 && harness_logged("root.err", "listening on"));
+    for (int i = 0; i < 2 * FEW; i++) {
+        assert_int_equal(connect(waiting[i], (const struct sockaddr *)&at, sizeof(at)), 0);
+    }
+    assert_true(harness_logged("root.err", "who comes is not let in, and waits: Too many open files"));
+    for (int i = 0; i < 2 * FEW; i++) {
+        close(waiting[i]);
+    }
+    roll_client_t *client = harness_client(where);
+    json_t *runs = harness_ask(client, "{s:s}", "op", "runs");
+    assert_true(json_is_array(json_object_get(runs, "runs")));
+    json_decref(runs);
+    roll_client_destroy(&client);
+    assert_int_equal(harness_end(root, SIGTERM), 0);
+    FILE *file = fopen(harness_path("root.err"), "r");
+    assert_non_null(file);
+    log[fread(log, 1, sizeof(log) - 1, file)] = '\0';
+    fclose(file);
+    assert_null(strstr(log, "it is started again"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, harness_set_up, harness_tear_down)
 
 int main(void)
@@ -224,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_root_keeps_its_descriptors),
         TEST(test_relay_keeps_its_descriptors),
+        TEST(test_without_a_descriptor_nothing_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +34,7 @@
 #define MANY        1024u
 
 static uint64_t now_ns = 1000000000000;
+static int fails; /* the error of accept4; 0: none */
 static unsigned looks;
 static int door; /* that is watched */
 static uint16_t door_port;
@@ -53,6 +57,25 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
 {
     looks++;
     return __real_poll(fds, n, timeout);
+}
+
+long __wrap_syscall(long number, ...);
+long __real_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+    long with[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++) {
+        with[i] = va_arg(list, long);
+    }
+    va_end(list);
+    if (number == SYS_accept4 && fails != 0) {
+        errno = fails;
+        return -1;
+    }
+    return __real_syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]);
 }
 
 static int open_door(bool watched, uint16_t *port)
@@ -257,6 +280,73 @@ static void test_looks_are_few(void **state)
     }
 }
 
+/* accept4 fails with this error at a door that is watched, or at another one. Returns what libzmq is told. */
+static int error_at(int listener, int error)
+{
+    fails = error;
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    int told = errno;
+    fails = 0;
+    assert_int_equal(fd, -1);
+    return told;
+}
+
+/* Of each of them libzmq's listener, or that at a socket file, would end the process. */
+static void test_what_cannot_be_taken_ends_nothing(void **state)
+{
+    (void)state;
+    static const int lost[] = {EPERM, EACCES, ENETDOWN, EHOSTUNREACH, ENOPROTOOPT, ETIMEDOUT, ECONNABORTED, EPROTO};
+    static const int wanted[] = {EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    static const int passed[] = {EAGAIN, EINTR, EBADF, EINVAL, ENOTSOCK, EFAULT, ENOSYS};
+    uint16_t port;
+    unsigned n = sizeof(lost) / sizeof(lost[0]);
+    int page = open_door(false, &port);
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(error_at(door, lost[i]), ECONNABORTED);
+        assert_int_equal(error_at(page, lost[i]), lost[i]); /* another library knows what to do */
+    }
+    assert_int_equal(roll_doors_tell("root"), n);
+    for (unsigned i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        assert_int_equal(error_at(door, wanted[i]), ECONNABORTED);
+        assert_int_equal(error_at(page, wanted[i]), wanted[i]);
+    }
+    for (unsigned i = 0; i < sizeof(passed) / sizeof(passed[0]); i++) {
+        assert_int_equal(error_at(door, passed[i]), passed[i]);
+    }
+    assert_int_equal(roll_doors_tell("root"), 0); /* who waits is let in later, and not counted each time */
+    close(page);
+    assert_true(comes(EVIL));
+}
+
+/* One line about each in a minute, with what is wrong. */
+static void test_what_cannot_be_taken_is_told(void **state)
+{
+    (void)state;
+    char log[8192] = "";
+    int end[2], stderr_before = dup(STDERR_FILENO);
+    assert_int_equal(pipe(end), 0);
+    now_ns += 3600 * 1000000000ull; /* the lines of another test are of long ago */
+    (void)fflush(stderr);
+    assert_true(dup2(end[1], STDERR_FILENO) >= 0);
+    for (unsigned i = 0; i < 3; i++) {
+        (void)error_at(door, EMFILE);
+        (void)error_at(door, EPERM);
+        (void)error_at(door, ENETDOWN);
+        assert_int_equal(roll_doors_tell("root"), 2);
+    }
+    assert_true(dup2(stderr_before, STDERR_FILENO) >= 0);
+    close(stderr_before);
+    close(end[1]);
+    ssize_t n = read(end[0], log, sizeof(log) - 1);
+    close(end[0]);
+    assert_true(n > 0);
+    const char *waits = strstr(log, "root: who comes is not let in, and waits: Too many open files");
+    const char *lost = strstr(log, "root: 2 connections could not be taken; the last one: Network is down");
+    assert_true(waits && lost);
+    assert_null(strstr(waits + 20, "who comes is not let in"));
+    assert_null(strstr(lost + 40, "could not be taken"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -267,6 +357,8 @@ int main(void)
         TEST(test_other_listeners_are_left_alone),
         TEST(test_all_places_are_taken),
         TEST(test_looks_are_few),
+        TEST(test_what_cannot_be_taken_ends_nothing),
+        TEST(test_what_cannot_be_taken_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,8 @@ struct here {
     struct roll_agent_ring *ring;
     roll_agent_digests_t *digests;
     uint64_t seq, number;
-    bool full; /* no definitions can be sent */
+    bool full;     /* no definitions can be sent */
+    uint16_t torn; /* a call site that the job wrote over: of it no definition is sent */
     struct {
         uint8_t *raw;
         size_t bytes;
@@ -232,7 +233,8 @@ static int take(void *ctx, struct roll_frame_head head, const void *payload, siz
     for (uint32_t i = 0; head.type == ROLL_FRAME_RECORDS && i < head.count; i++) {
         uint16_t site = ((const struct roll_record *)payload)[i].callsite;
         n->named[site] = true;
-        assert_true(site == 0 || n->sent[ROLL_DEF_CALLSITE][site] == 1); /* before the first record that names it */
+        assert_true(site == 0 ||
+                    n->sent[ROLL_DEF_CALLSITE][site] == (site != n->torn)); /* before the first record that names it */
     }
     assert_true(n->frames < FRAMES);
     uint8_t *raw = malloc(ROLL_FRAME_HEAD_BYTES + bytes);
@@ -567,6 +569,90 @@ static void test_definitions_that_come_again_change_nothing(void **state)
     roll_feed_destroy(&twice);
 }
 
+/* The job writes over a definition, keeping its length: as a call site of one line, which is the line behind it. */
+static void write_over(uint8_t *at, uint32_t type, uint32_t id)
+{
+    struct roll_def_head head;
+    struct roll_def_callsite def = {.lines = 1};
+    struct roll_callsite_line line = {.line = id + 1};
+    memcpy(&head, at, sizeof(head));
+    head.seal = ROLL_DEF_SEAL | type;
+    head.id = id;
+    memcpy(at, &head, sizeof(head));
+    if (type == ROLL_DEF_CALLSITE) {
+        memcpy(at + sizeof(head), &def, sizeof(def));
+        memcpy(at + sizeof(head) + sizeof(def), &line, sizeof(line));
+    }
+}
+
+/* The next definition of this type with an id from `id` on, behind *at. */
+static uint8_t *find_def(struct here *n, unsigned type, uint32_t id, size_t *at)
+{
+    struct roll_def def;
+    size_t used_bytes = atomic_load(&n->rank.ring.header->defs_used), from = *at;
+    while (roll_def_decode(n->rank.ring.defs, used_bytes, at, &def) == 0) {
+        if (def.type == type && def.id >= id) {
+            return n->rank.ring.defs + from;
+        }
+        from = *at;
+    }
+    return NULL;
+}
+
+/* Lines become call sites that name the next line: nobody follows them from one to the other, as deep as there are
+ * ids. */
+static void test_what_was_written_over_leads_nowhere(void **state)
+{
+    (void)state;
+    struct here *n = &node[0];
+    uint32_t before[SITES + 1], over = 0;
+    ask_all(64);
+    memcpy(before, n->sent[ROLL_DEF_CALLSITE], sizeof(before));
+    for (size_t at = 0; over < LINES; over++) {
+        uint8_t *line = find_def(n, ROLL_DEF_LINE, over + 1, &at);
+        assert_non_null(line);
+        write_over(line, ROLL_DEF_CALLSITE, over + 1);
+    }
+    uint32_t lines = used(n->sent[ROLL_DEF_LINE]);
+    call(n, LATER, 1150);
+    look(n);
+    before[LATER]++;
+    assert_memory_equal(n->sent[ROLL_DEF_CALLSITE], before, sizeof(before));
+    assert_int_equal(used(n->sent[ROLL_DEF_LINE]), lines);
+}
+
+/* What waits to be sent, and what numbers are to be made of, is written over meanwhile. */
+static void test_what_was_written_over_is_not_sent_as_what_it_was(void **state)
+{
+    (void)state;
+    struct here *n = &node[0];
+    size_t at = 0;
+    const uint32_t other = 602; /* no record names it, and its place is known */
+    look(n);
+    ask(n, 64);
+    n->full = true;
+    look(n);
+    uint8_t *site = find_def(n, ROLL_DEF_CALLSITE, other, &at);
+    assert_non_null(site);
+    write_over(site, ROLL_DEF_CALLSITE, other + 1);
+    n->full = false;
+    look(n);
+    assert_true(is_known(other) && n->numbers[other - 1] == 1);
+    assert_int_equal(n->numbers[other], 0);
+    n->full = true;
+    n->torn = LATER;
+    call(n, LATER, 1150);
+    look(n);
+    site = find_def(n, ROLL_DEF_CALLSITE, LATER, &at);
+    assert_non_null(site);
+    write_over(site, ROLL_DEF_STREAM, 30); /* which the ring has not */
+    n->full = false;
+    look(n);
+    assert_int_equal(n->sent[ROLL_DEF_STREAM][30], 0);
+    assert_int_equal(n->sent[ROLL_DEF_CALLSITE][LATER], 0);
+    assert_true(n->sent[ROLL_DEF_LINE][1 + LATER / 2]); /* the rest is sent all the same */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -574,6 +660,7 @@ int main(void)
         TEST(test_verdicts_are_the_same_word_for_word),  TEST(test_call_sites_are_compared_alike),
         TEST(test_what_no_record_names_is_not_sent),     TEST(test_what_is_named_later_is_sent_then),
         TEST(test_what_could_not_be_sent_is_sent_later), TEST(test_definitions_that_come_again_change_nothing),
+        TEST(test_what_was_written_over_leads_nowhere),  TEST(test_what_was_written_over_is_not_sent_as_what_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

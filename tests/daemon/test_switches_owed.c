@@ -222,6 +222,15 @@ static void test_a_communicator_that_was_cleared_leaves_its_place_to_another(voi
     assert_true(group(&s, "on", 1000));
     assert_false(group(&s, "on", 1001));
     assert_true(HARNESS_UNTIL(atomic_load(&s.page->group[4].comm_key) == 1000));
+    /* An agent that was away has a full page, and is told of the one that was cleared before it is told of the other.
+     */
+    assert_int_equal(harness_end(s.agent, SIGKILL), 128 + SIGKILL);
+    assert_true(group(&s, "clear", 7));
+    assert_true(group(&s, "on", 1001));
+    s.agent = agent_of(&s);
+    assert_true(s.agent > 0);
+    assert_true(HARNESS_UNTIL(atomic_load(&s.page->group[6].comm_key) == 1001));
+    assert_int_equal(atomic_load(&s.page->group[4].comm_key), 1000);
     end(&s);
 }
 

@@ -170,6 +170,36 @@ static void a_longer_head_and_larger_records_of_a_newer_writer_are_read(void **s
     assert_int_equal(roll_seal_ticket(rec.seal), 1);
 }
 
+/* A frame has the version that brought what is in it: what is as it ever was says so, and stays byte for byte. */
+static void a_frame_has_the_minor_version_of_what_is_in_it(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t type, flags;
+        uint8_t minor;
+    } row[] = {{ROLL_FRAME_DEFS, 0, 1},
+               {ROLL_FRAME_DEFS, ROLL_DEFS_NAMED, 2},
+               {ROLL_FRAME_ACK, ROLL_ACK_DIGEST, 1},
+               {ROLL_FRAME_EXCERPT, ROLL_EXCERPT_ALL, 1},
+               {ROLL_FRAME_QUERY, 0, 1}};
+    uint8_t data[128], payload[16] = {0};
+    struct roll_frame frame;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct roll_frame_head head = {.type = (uint16_t)row[i].type, .flags = row[i].flags, .minor = 9};
+        int64_t n = roll_frame_encode(&head, payload, sizeof(payload), data, sizeof(data));
+        assert_true(n > 0);
+        assert_int_equal(data[5], row[i].minor);
+        assert_int_equal(roll_frame_decode(data, (size_t)n, &frame, NULL), 0);
+        assert_int_equal(frame.head.minor, row[i].minor);
+        data[5] = ROLL_FRAME_MINOR + 1; /* that of a newer writer, which changes nothing for this reader */
+        memset(data + 48, 0, 4);
+        uint32_t crc = roll_crc32c(0, data, (size_t)n);
+        memcpy(data + 48, &crc, 4);
+        assert_int_equal(roll_frame_decode(data, (size_t)n, &frame, NULL), 0);
+    }
+    assert_int_equal(ROLL_FRAME_MINOR, 2);
+}
+
 static void the_encoder_refuses_what_does_not_fit(void **state)
 {
     (void)state;
@@ -322,6 +352,7 @@ int main(void)
         cmocka_unit_test(a_frame_that_is_made_is_the_frame_that_would_be_decoded),
         cmocka_unit_test(frames_end_to_end_are_walked_with_used),
         cmocka_unit_test(a_longer_head_and_larger_records_of_a_newer_writer_are_read),
+        cmocka_unit_test(a_frame_has_the_minor_version_of_what_is_in_it),
         cmocka_unit_test(the_encoder_refuses_what_does_not_fit),
         cmocka_unit_test(a_frame_cut_at_any_length_is_refused),
         cmocka_unit_test(every_flipped_bit_of_a_frame_is_noticed),

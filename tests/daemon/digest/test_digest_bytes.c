@@ -154,6 +154,40 @@ static void the_form_without_check_points_is_read(void **state)
     roll_digest_fini(&back);
 }
 
+/* What an older reader would take for something else has a number above its own, for which it refuses all of it; this
+ * one does so with the next number. */
+static void another_form_has_another_number(void **state)
+{
+    (void)state;
+    struct roll_digest d = {0}, back = {0};
+    struct roll_digest_cursor cursor = {0};
+    unsigned char bytes[256];
+    uint16_t version;
+    const uint32_t point = ROLL_DIGEST_WINDOW + 8; /* it differs in the second window, at its 8th call */
+    roll_digest_add_hint(&d, FOLDED_KEY, ROLL_HINT_DIFFERS, point);
+    size_t n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
+    memcpy(&version, bytes, sizeof(version));
+    assert_int_equal(version, 3); /* those of 2 take the number for that of a window */
+    assert_int_equal(roll_digest_decode(bytes, n, &back), 0);
+    assert_int_equal(back.hint[0].seq, point);
+    version = 4;
+    memcpy(bytes, &version, sizeof(version));
+    assert_int_equal(roll_digest_decode(bytes, n, &back), ROLL_E_VERSION);
+    assert_int_equal(back.hints, 1); /* and nothing is added */
+    /* From who writes 2: the whole window. */
+    roll_digest_clear(&d);
+    roll_digest_clear(&back);
+    cursor = (struct roll_digest_cursor){0};
+    roll_digest_add_hint(&d, FOLDED_KEY, ROLL_HINT_DIFFERS, ROLL_DIGEST_WINDOW);
+    n = roll_digest_encode(&d, &cursor, bytes, sizeof(bytes));
+    version = 2;
+    memcpy(bytes, &version, sizeof(version));
+    assert_int_equal(roll_digest_decode(bytes, n, &back), 0);
+    assert_int_equal(roll_digest_first(back.hint[0].seq), ROLL_DIGEST_WINDOW);
+    roll_digest_fini(&d);
+    roll_digest_fini(&back);
+}
+
 /*
  * A node that has run for long tells a root that was started anew, in so many payloads that fronts alone fill several.
  * All of its windows are compared; none is taken for made up, though their numbers are high.
@@ -224,6 +258,7 @@ int main(void)
         cmocka_unit_test(bytes_say_the_same_in_pieces_of_any_size),
         cmocka_unit_test(bytes_that_are_cut_or_lie_are_refused_whole),
         cmocka_unit_test(the_form_without_check_points_is_read),
+        cmocka_unit_test(another_form_has_another_number),
         cmocka_unit_test(a_new_receiver_takes_all_of_a_digest_of_many_payloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,7 +45,7 @@ static void open_payload(const struct roll_frame *frame)
 /* A frame of this version comes out of the encoder as it went into the decoder. */
 static void encode_again(const struct roll_frame *frame, const uint8_t *bytes, size_t used)
 {
-    if (frame->head.minor != ROLL_FRAME_MINOR || frame->head.hdr_len != ROLL_FRAME_HEAD_BYTES) {
+    if (frame->head.minor != roll_frame_minor(&frame->head) || frame->head.hdr_len != ROLL_FRAME_HEAD_BYTES) {
         return;
     }
     uint8_t *again = malloc(used);
