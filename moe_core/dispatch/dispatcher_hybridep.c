@@ -264,9 +264,11 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
         rc = read_said(d, s, before, &ignored);
     }
     before->pending = false;
-    return rc || d->unlike == 0
-               ? rc
-               : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
+    if (rc != 0 || d->unlike == 0) {
+        return rc;
+    }
+    last->pending = false; /* said before anybody was told: who mends it now is not told of it a second time */
+    return DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
 }
 
 /* Gathers every rank's metadata, derives every rank's counts from them on the device, and sends those to the host. */
