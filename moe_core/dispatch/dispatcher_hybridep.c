@@ -271,6 +271,21 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
     return DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
 }
 
+/*
+ * What was agreed on in the last layer-forward of the dispatcher that this one follows, as that one will read it. It is
+ * not compared here: that one does it.
+ */
+static int read_followed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
+{
+    const struct hybridep *other = d->follows->state;
+    const struct said *last = &other->said[other->turn];
+    bool known = !last->pending, told = !known && !capturing && (other->proposed & MOE_WORD_PROPOSED) != 0;
+    s->agreed = known ? other->agreed : 0;
+    int rc = told ? read_said(d, s, last, &s->agreed) : 0;
+    d->unlike = 0;
+    return rc;
+}
+
 /* Gathers every rank's metadata, derives every rank's counts from them on the device, and sends those to the host. */
 static int gather_maps(moe_dispatcher_t *d, struct hybridep *s, int64_t *host, uint32_t word)
 {
@@ -341,6 +356,9 @@ static void say_declined(moe_dispatcher_t *d, struct hybridep *s)
 
 static void decline(moe_dispatcher_t *d)
 {
+    if (d->follows != NULL) {
+        (void)read_followed(d, d->state, false); /* without a budget: it waits for nothing, and cannot fail */
+    }
     if (pad_tokens(d, d->state) == 0) {
         say_declined(d, d->state);
     }
@@ -390,6 +408,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      */
     bool again = moe_dispatcher_again(d);
     int rc = again || !has_budget(d) ? 0 : read_agreed(d, s, capturing);
+    rc = rc || d->follows == NULL ? rc : read_followed(d, s, capturing);
     rc = rc ? rc : pad_tokens(d, s);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : lay_out(d, s);
