@@ -40,7 +40,8 @@
  * is for what the stream has long passed unless the host is two layer-forwards ahead of it. Asking the event instead of
  * waiting was rejected: ranks would get the answer in different forwards. While a graph is captured, ranks propose
  * nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the next layer-forward on; for
- * the first one they are agreed on in the exchange that makes the buffer.
+ * the first one they are agreed on in the exchange that makes the buffer. The last layer-forward is the layer's, also
+ * where another microbatch's dispatcher made it (moe_dispatcher_follow).
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
