@@ -104,10 +104,12 @@ static struct moe_kernel_fp8 fp8_of(const struct moe_linear_pass *p)
 
 static int linear_fp8(moe_device_t *device, moe_kernel_gemm_t *gemm, const struct moe_linear_pass *p)
 {
-    struct moe_kernel_fp8 f = fp8_of(p);
+    struct moe_kernel_fp8 f = fp8_of(p), none = f;
     int *error = moe_state(device)->error;
-    if (p->groups == 0) {
-        return moe_kernel_gemm_fp8(gemm, &f, error, device->stream);
+    none.groups = 0; /* asks whether there is such a product, before rows are rounded and errors found for one */
+    int rc = moe_kernel_gemm_fp8(gemm, &none, error, device->stream);
+    if (rc != 0 || p->groups == 0) {
+        return rc;
     }
     if (p->activation != MOE_BF16 || p->weight != MOE_E4M3) {
         return MOE_E_ARG;
@@ -115,7 +117,7 @@ static int linear_fp8(moe_device_t *device, moe_kernel_gemm_t *gemm, const struc
     bool wgrad = p->kind == MOE_LINEAR_WGRAD, turned = p->kind == MOE_LINEAR_DGRAD;
     Rounded in(device, p, p->kind == MOE_LINEAR_FORWARD);
     Scratch<uint8_t> weights(device, turned ? p->groups * p->n * p->k : 0);
-    int rc = in.rc ? in.rc : weights.rc;
+    rc = in.rc ? in.rc : weights.rc;
     f.in = in.bytes.data;
     f.in_scales = in.scales.data;
     if (rc == 0 && turned) {

@@ -209,6 +209,7 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
     *agreed = 0;
     uint32_t word = (proposed & MOE_WORD_PROPOSED) | (uint32_t)d->alike << MOE_WORD_ALIKE_SHIFT;
     int rc = d->kind->prepare(d, word, agreed);
+    d->follows = NULL;
     if (rc == 0 && d->plan.received > d->max_rows) {
         rc = DISPATCHER_FAIL(d, MOE_E_CAPACITY, "%lld rows to receive, made for %lld", (long long)d->plan.received,
                              (long long)d->max_rows);
@@ -220,6 +221,11 @@ int moe_dispatcher_prepare(moe_dispatcher_t *d, const struct moe_routing *routin
 void moe_dispatcher_share(moe_dispatcher_t *d, bool microbatch)
 {
     d->shares = microbatch;
+}
+
+void moe_dispatcher_follow(moe_dispatcher_t *d, const moe_dispatcher_t *last)
+{
+    d->follows = last;
 }
 
 void moe_dispatcher_set_alike(moe_dispatcher_t *d, uint16_t number)
@@ -245,6 +251,7 @@ int moe_dispatcher_decline(moe_dispatcher_t *d, int64_t tokens)
     if (!d->standing) {
         d->kind->decline(d);
     }
+    d->follows = NULL;
     moe_failure_restore(&own);
     return MOE_E_NOMEM;
 }

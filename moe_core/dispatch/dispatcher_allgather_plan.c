@@ -203,6 +203,7 @@ static void decide_legacy(moe_dispatcher_t *d)
 static int pad_tokens(moe_dispatcher_t *d)
 {
     struct allgather *s = moe_allgather_of(d);
+    s->agreed = d->follows != NULL ? moe_allgather_of(d->follows)->agreed : s->agreed;
     enum moe_uneven padding = moe_dispatcher_padding(d, s->agreed);
     if (padding == MOE_UNEVEN_NONE) {
         moe_dispatcher_uniform(d, &d->tp_ep, MOE_UNIFORM_TOKENS, d->routing.tokens);

@@ -40,7 +40,8 @@
  * is for what the stream has long passed unless the host is two layer-forwards ahead of it. Asking the event instead of
  * waiting was rejected: ranks would get the answer in different forwards. While a graph is captured, ranks propose
  * nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the next layer-forward on; for
- * the first one they are agreed on in the exchange that makes the buffer.
+ * the first one they are agreed on in the exchange that makes the buffer. The last layer-forward is the layer's, also
+ * where another microbatch's dispatcher made it (moe_dispatcher_follow).
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
@@ -264,9 +265,26 @@ static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
         rc = read_said(d, s, before, &ignored);
     }
     before->pending = false;
-    return rc || d->unlike == 0
-               ? rc
-               : DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
+    if (rc != 0 || d->unlike == 0) {
+        return rc;
+    }
+    last->pending = false; /* said before anybody was told: who mends it now is not told of it a second time */
+    return DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
+}
+
+/*
+ * What was agreed on in the last layer-forward of the dispatcher that this one follows, as that one will read it. It is
+ * not compared here: that one does it.
+ */
+static int read_followed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
+{
+    const struct hybridep *other = d->follows->state;
+    const struct said *last = &other->said[other->turn];
+    bool known = !last->pending, told = !known && !capturing && (other->proposed & MOE_WORD_PROPOSED) != 0;
+    s->agreed = known ? other->agreed : 0;
+    int rc = told ? read_said(d, s, last, &s->agreed) : 0;
+    d->unlike = 0;
+    return rc;
 }
 
 /* Gathers every rank's metadata, derives every rank's counts from them on the device, and sends those to the host. */
@@ -339,6 +357,9 @@ static void say_declined(moe_dispatcher_t *d, struct hybridep *s)
 
 static void decline(moe_dispatcher_t *d)
 {
+    if (d->follows != NULL) {
+        (void)read_followed(d, d->state, false); /* without a budget: it waits for nothing, and cannot fail */
+    }
     if (pad_tokens(d, d->state) == 0) {
         say_declined(d, d->state);
     }
@@ -388,6 +409,7 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      */
     bool again = moe_dispatcher_again(d);
     int rc = again || !has_budget(d) ? 0 : read_agreed(d, s, capturing);
+    rc = rc || d->follows == NULL ? rc : read_followed(d, s, capturing);
     rc = rc ? rc : pad_tokens(d, s);
     proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : lay_out(d, s);

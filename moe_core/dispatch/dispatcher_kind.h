@@ -72,9 +72,10 @@ struct moe_dispatcher {
     struct moe_event at;     /* set by moe_dispatcher_at */
     enum moe_uneven padding; /* how the last forward padded different numbers of tokens */
     enum moe_dispatcher_stage stage;
-    bool shares;            /* set by moe_dispatcher_share */
-    uint16_t alike;         /* set by moe_dispatcher_set_alike */
-    bool compares;          /* likewise: there is a number to compare */
+    const moe_dispatcher_t *follows; /* set by moe_dispatcher_follow, until the next exchange is over */
+    bool shares;                     /* set by moe_dispatcher_share */
+    uint16_t alike;                  /* set by moe_dispatcher_set_alike */
+    bool compares;                   /* likewise: there is a number to compare */
     int32_t unlike;         /* the first rank whose `alike` differs in this forward's exchange; 0: none that is known */
     uint16_t theirs, first; /* its number, and that of rank 0 */
     bool detached;          /* set by moe_dispatcher_detach */

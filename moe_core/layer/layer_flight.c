@@ -80,6 +80,8 @@ int moe_layer_forward(moe_layer_t *l, const struct moe_layer_weights *weights, c
     if (rc != 0) {
         return rc;
     }
+    /* Agreements are the layer's: a place that is new, or was long not used, knows only of older ones. */
+    moe_dispatcher_follow(f->dispatcher, f != l->last ? l->last->dispatcher : NULL);
     l->last = f;
     f->began = ++l->turn;
     rc = layer_forward(f, weights, step, x, tokens, y);

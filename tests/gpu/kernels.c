@@ -2,12 +2,14 @@
  * kernels.c: gpu_kernels, part e of gpu-check: every function of the CUDA back end against the host's, and how long it
  * takes.
  *
- *   gpu_kernels [--rehearse] [--seed N] [--sample N] [--digest] [--break N] [PART...]
+ *   gpu_kernels [--rehearse] [--seed N] [--sample N] [--digest] [--all-there] [--break N] [PART...]
  *
  * --rehearse takes the host's back end for both sides: the program itself can then be tried where there is no GPU.
  * --sample N runs about one case in N of each row, which ones depends on the seed, in smaller sizes, and times nothing:
  * for the emulator (tests/kernels_emu).
  * --digest adds to each row a number of all bytes of the GPU's that it compared: two runs are alike where it is.
+ * --all-there finds fault with a row that had cases and compared nothing: else a row of kernels that the GPU does not
+ * have is right.
  * --break N spoils what the N-th comparison sees, which must be found. One line of JSON for each function. Exit: 0 all
  * right, 1 something is wrong, 2 usage, 3 no GPU, 9 the check itself failed.
  */
@@ -34,7 +36,7 @@ void row_begin(struct check *c, const char *name)
 {
     c->name = name;
     c->shapes = 0;
-    c->cases = 0;
+    c->cases = c->tried = c->compared = 0;
     c->worst = 0;
     c->digest = 14695981039346656037u; /* FNV-1a */
     c->row_wrong = false;
@@ -43,12 +45,15 @@ void row_begin(struct check *c, const char *name)
 void row_end(struct check *c, const char *more)
 {
     char digest[40] = "";
+    if (c->all_there && c->compared == 0 && (c->tried > 0 || c->cases == 0)) {
+        row_wrong(c, "nothing was compared: no case found such a kernel");
+    }
     if (c->digests) {
         snprintf(digest, sizeof(digest), ",\"digest\":\"%016llx\"", (unsigned long long)c->digest);
     }
-    printf("{\"kernel\":\"%s\",\"shapes\":%d,\"worst_in_tolerances\":%.4g%s%s%s,\"right\":%s}\n", c->name, c->shapes,
-           isinf(c->worst) ? 1e30 : c->worst, more[0] != '\0' ? "," : "", more, digest,
-           c->row_wrong ? "false" : "true");
+    printf("{\"kernel\":\"%s\",\"shapes\":%d,\"compared\":%llu,\"worst_in_tolerances\":%.4g%s%s%s,\"right\":%s}\n",
+           c->name, c->shapes, (unsigned long long)c->compared, isinf(c->worst) ? 1e30 : c->worst,
+           more[0] != '\0' ? "," : "", more, digest, c->row_wrong ? "false" : "true");
     fflush(stdout);
     c->wrong = c->wrong || c->row_wrong;
 }
@@ -70,18 +75,21 @@ bool taken(struct check *c)
 {
     uint64_t first = c->sample < 4 ? c->sample : 4, i = c->cases++;
     if (c->sample < 2) {
+        c->tried++;
         return true;
     }
     uint64_t window = i < first ? first : c->sample, place = i < first ? i : (i - first) % window;
     if (place == 0) {
         c->pick = (next_random(c) >> 16) % window;
     }
+    c->tried += place == c->pick;
     return place == c->pick;
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: gpu_kernels [--rehearse] [--seed N] [--sample N] [--break N] [PART...]; parts:");
+    fprintf(stderr,
+            "usage: gpu_kernels [--rehearse] [--seed N] [--sample N] [--all-there] [--break N] [PART...]; parts:");
     for (size_t i = 0; i < PARTS; i++) {
         fprintf(stderr, " %s", parts[i].name);
     }
@@ -120,6 +128,8 @@ int main(int argc, char **argv)
             c.sample = strtoull(argv[++i], NULL, 0);
         } else if (strcmp(argv[i], "--digest") == 0) {
             c.digests = true;
+        } else if (strcmp(argv[i], "--all-there") == 0) {
+            c.all_there = true;
         } else if (strcmp(argv[i], "--break") == 0 && i + 1 < argc) {
             c.breaks = strtol(argv[++i], NULL, 0);
         } else {

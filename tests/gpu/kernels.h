@@ -29,11 +29,14 @@ struct check {
     uint64_t sample; /* --sample N: about one case in N of each row, and no timings; 0: all */
     bool digests;    /* --digest: each row says what all bytes are that it compared of the GPU's */
     long breaks;     /* --break N: the N-th comparison gets a wrong byte, to see that it is found; -1: none */
+    bool all_there;  /* --all-there: a row whose cases compared nothing is wrong */
     bool wrong;      /* a row has been wrong so far */
     /* the row at hand */
     const char *name;
     int shapes;
     uint64_t cases, pick; /* of taken() */
+    uint64_t tried;       /* cases that taken() took */
+    uint64_t compared;    /* arrays of the GPU's that were compared */
     double worst;         /* in tolerances */
     uint64_t digest;
     bool row_wrong;

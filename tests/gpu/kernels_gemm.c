@@ -121,6 +121,13 @@ static const struct kinds types[] = {
 };
 #define TYPES (sizeof(types) / sizeof(types[0]))
 
+/* Whether a backend that is called by name has a product of these: else a row samples what it cannot compare. */
+static bool has_product(enum moe_kernel_backend backend, const struct kinds *t, int64_t n)
+{
+    bool simple = backend == MOE_KERNEL_AUTO || backend == MOE_KERNEL_OWN_SIMT;
+    return simple || (t->activation != MOE_F32 && (backend == MOE_KERNEL_OWN_MMA || n % 8 == 0));
+}
+
 static void products(struct check *c, const char *name, enum moe_kernel_backend backend)
 {
     static const int64_t shape[][2] = {{136, 272}, {7, 13}, {384, 528}};
@@ -138,11 +145,13 @@ static void products(struct check *c, const char *name, enum moe_kernel_backend 
                                .bias_scale = probs ? 0.5f : 0.0f,
                                .has_bias = i % 3 != 0,
                                .has_probs = probs};
-            if (!taken(c)) {
+            if (!has_product(backend, &types[t], w.n) || !taken(c)) {
                 continue;
             }
             struct problem p = problem_new(c, types[t], w);
-            int last = w.has_bias ? MOE_LINEAR_PGRAD : MOE_LINEAR_BGRAD;
+            int last = backend != MOE_KERNEL_AUTO ? MOE_LINEAR_WGRAD /* sums have one kernel */
+                       : w.has_bias               ? MOE_LINEAR_PGRAD
+                                                  : MOE_LINEAR_BGRAD;
             for (int kind = MOE_LINEAR_FORWARD; kind <= last; kind++) {
                 bool exact = !c->rehearsal || (t + i) % 5 == (size_t)kind; /* a rehearsal is to be short */
                 try_pass(c, &p, (enum moe_linear_kind)kind, backend, exact, gemm_positions[i]);

@@ -163,6 +163,7 @@ static bool zones_whole(const struct twin *t, const unsigned char *all)
 static unsigned char *judged(struct check *c, const struct twin *t, const char *what)
 {
     unsigned char *got = fetch_all(c, t);
+    c->compared++;
     if (!zones_whole(t, got)) {
         row_wrong(c, "%s: written outside of the array by the GPU", what);
     }
@@ -289,6 +290,7 @@ void twin_near(struct check *c, const struct twin *t, enum moe_dtype type, const
 {
     void *raw = twin_fetch(c, t);
     float *got = widened(c, raw, type, t->count);
+    c->compared++;
     for (int64_t i = 0; i < t->count; i++) {
         double error = fabs((double)got[i] - want[i]) / (relative * fabs(want[i]) + absolute);
         if (!isnan(want[i]) && !(error <= 1)) {

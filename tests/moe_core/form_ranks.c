@@ -215,7 +215,7 @@ static int go_back(struct rank *r, int batch)
 
 static int run_order(struct rank *r)
 {
-    int rc = 0;
+    int rc = 0, again = r->c->insists;
     bool back = false;
     for (const char *at = r->c->order != NULL ? r->c->order : "Aa"; *at != '\0' && rc == 0; at++) {
         bool forward = *at < 'a';
@@ -224,6 +224,9 @@ static int run_order(struct rank *r)
             back = true;
         }
         rc = forward ? go(r, *at - 'A') : go_back(r, *at - 'a');
+        if (rc != 0 && forward && again-- > 0) {
+            rc = go(r, *at - 'A');
+        }
     }
     int waited = moe_device_sync(r->device);
     return rc ? rc : waited;

@@ -51,6 +51,7 @@ struct form_case {
     int freezes;                    /* microbatches before this one freeze nothing */
     bool steps;                     /* each microbatch is a step of its own */
     bool null;                      /* gradients of frozen parameters are NULL */
+    int insists;                    /* so many forwards that are refused are made again */
     bool alone;                     /* moe_step.alone */
     bool streams;                   /* the device is on the caller's stream, and tokens come on it, with no wait */
     bool unnamed;                   /* moe_layer_backward, which names no microbatch */

@@ -299,6 +299,29 @@ static void test_ranks_that_differ_are_found_where_nobody_waits(void **state)
     }
 }
 
+/*
+ * With a row budget the host is two forwards behind: what it was told of two it says once, and a caller who then gives
+ * the same on all ranks goes on.
+ */
+static void test_a_difference_that_was_mended_is_not_found_again(void **state)
+{
+    (void)state;
+    struct form_case c = whole(FORM_EP, MOE_DISPATCH_HYBRIDEP);
+    c.config.shared_ffn = 0;
+    c.config.shared_bias = c.config.shared_gate = false;
+    c.config.row_budget = FORM_RANKS * FORM_T * 2;
+    c.null = true;
+    c.steps = true;
+    c.order = "ABCcDd"; /* C is refused once, for what was said in A */
+    c.thawed = 2;
+    c.frozen[2] = MOE_FROZEN_EXPERTS;
+    form_run(&c, a);
+    check_refused("rank 2 of the group freezes w1, b1, w2, b2, rank 0 freezes nothing", a[0].calls);
+    c.insists = 1;
+    form_run(&c, a);
+    form_check(&c, a, 1e-5);
+}
+
 /* Ranks of tp that meet in no exchange: the lists of obligations differ, so an observer knows in forward. */
 static void test_a_difference_that_no_exchange_carries_is_announced(void **state)
 {
@@ -385,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_16_bits_and_the_losses_of_a_frozen_router),
         cmocka_unit_test(test_ranks_that_differ_all_get_the_same_error),
         cmocka_unit_test(test_ranks_that_differ_are_found_where_nobody_waits),
+        cmocka_unit_test(test_a_difference_that_was_mended_is_not_found_again),
         cmocka_unit_test(test_a_difference_that_no_exchange_carries_is_announced),
         cmocka_unit_test(test_a_gradient_that_is_missing_and_not_frozen_is_named),
         cmocka_unit_test(test_no_remedy_is_asked_for_what_is_frozen),

@@ -30,6 +30,8 @@ struct scenario {
     struct moe_options options;
     bool recompute, tp; /* tp: all ranks are one tp group, tokens split */
     int vary_from;      /* step from which ranks have different numbers of tokens; 0: never */
+    int two_from;       /* step from which two microbatches are in flight; 0: never */
+    int two_in;         /* and one step in which they are; 0: none */
     enum moe_uneven uneven;
     float capacity;     /* of the router; 0: none */
     int64_t row_budget; /* hybridep */
@@ -137,18 +139,22 @@ static void run_steps(struct rank *r, ncclComm_t comm, moe_device_t *device)
                                       .row_budget = s->row_budget,
                                       .router = {.capacity_factor = s->capacity},
                                       .recompute = s->recompute,
+                                      .in_flight = s->two_from > 0 ? 2 : 0,
                                       .options = s->options};
     struct moe_layer_weights weights = {.gate = gate, .w1 = w1, .w2 = w2, .d_gate = d_gate, .d_w1 = d_w1, .d_w2 = d_w2};
     out->rc = moe_layer_new(device, &config, &layer);
     for (int step = 0; step < (s->steps > 0 ? s->steps : STEPS) && out->rc == 0; step++) {
-        struct moe_step at = {.step = (uint32_t)step};
+        struct moe_step at = {.step = (uint32_t)step}, second = {.step = (uint32_t)step, .microbatch = 1};
+        bool two = s->two_from > 0 && (step >= s->two_from || (s->two_in > 0 && step == s->two_in));
         int64_t tokens = tokens_of(s, r->rank, step);
         r->step = step;
         fill(r, x, dy, gate, w1, w2, step);
         out->rc = moe_layer_forward(layer, &weights, &at, x, tokens, y);
+        out->rc = out->rc || !two ? out->rc : moe_layer_forward(layer, &weights, &second, x, tokens, y);
         delay();
         r->step += s->seed % 2 != 0; /* the switch may be seen between forward and backward, too */
-        out->rc = out->rc ? out->rc : moe_layer_backward(layer, dy, dx);
+        out->rc = out->rc ? out->rc : moe_layer_backward_of(layer, &at, dy, dx);
+        out->rc = out->rc || !two ? out->rc : moe_layer_backward_of(layer, &second, dy, dx);
         int waited = moe_device_sync(device);
         out->rc = out->rc ? out->rc : waited;
         out->in_force[step] = moe_layer_remedies(layer);
@@ -503,6 +509,38 @@ static void test_padding_of_uneven_tokens_is_switched_without_a_hang(void **stat
     }
 }
 
+/*
+ * What was agreed on holds for all microbatches of a layer: also for one whose place is made, or was last used, before
+ * that.
+ */
+static void test_padding_holds_for_a_microbatch_more_in_flight(void **state)
+{
+    (void)state;
+    static struct result plain[MOST], switched[MOST];
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        bool budget = seed % 3 == 0, again = seed % 4 < 2;
+        struct scenario s = {.ranks = 2 + (int)(seed % 2) * 2,
+                             .seed = seed,
+                             .kind = seed % 3 == 1 ? MOE_DISPATCH_ALLGATHER : MOE_DISPATCH_HYBRIDEP,
+                             .row_budget = budget ? T * MOST : 0,
+                             .mask = seed % 2 == 0 ? MOE_REMEDY_UNEVEN : MOE_REMEDY_BOUND,
+                             .recompute = seed % 5 == 0,
+                             .two_from = 5,
+                             .vary_from = 5,
+                             .until = NEVER};
+        for (int r = 0; r < s.ranks; r++) {
+            s.from[r] = 2; /* before that, two were in flight in step 1 */
+        }
+        s.two_in = again ? 1 : 0;
+        run(&s, switched);
+        s.mask = 0;
+        s.seed = 0;
+        s.uneven = MOE_UNEVEN_MAX;
+        run(&s, plain);
+        check_results(&s, plain, switched);
+    }
+}
+
 static void test_local_remedies_act_on_one_rank_alone(void **state)
 {
     (void)state;
@@ -608,6 +646,7 @@ int main(void)
         cmocka_unit_test(test_symmetric_remedies_begin_and_end_on_all_ranks_at_once),
         cmocka_unit_test(test_the_sum_of_the_router_is_switched_on_all_ranks_at_once),
         cmocka_unit_test(test_padding_of_uneven_tokens_is_switched_without_a_hang),
+        cmocka_unit_test(test_padding_holds_for_a_microbatch_more_in_flight),
         cmocka_unit_test(test_local_remedies_act_on_one_rank_alone),
         cmocka_unit_test(test_a_legacy_sum_where_the_caller_sums_is_refused),
         cmocka_unit_test(test_a_second_sum_of_the_router_is_refused),

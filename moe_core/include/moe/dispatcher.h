@@ -200,13 +200,20 @@ void moe_dispatcher_share(moe_dispatcher_t *dispatcher, bool microbatch);
  * exchange from then on, in the word of the proposals. After prepare moe_dispatcher_alike says whether all ranks gave
  * the same one, the same answer on every rank; where they did not, *rank is the first rank of the group that differs
  * from rank 0, *theirs its number and *first that of rank 0. Where the host does not wait for an exchange the answer
- * comes late, and is true until then: with a row budget in the next layer-forward, whose prepare is then ARG on all
- * ranks; with expert_capacity, where ranks exchange nothing, an AllGather of int64 [1] on tp_ep carries the number in
- * the first layer-forward of each step (moe_dispatcher_at), and is waited for in the dispatcher's first one only. Of
- * captured layer-forwards nothing is compared.
+ * comes late, and is true until then: with a row budget in the next layer-forward but one, whose prepare is then ARG
+ * on all ranks, once for what was said until then; with expert_capacity, where ranks exchange nothing, an AllGather of
+ * int64 [1] on tp_ep carries the number in the first layer-forward of each step (moe_dispatcher_at), and is waited for
+ * in the dispatcher's first one only. Of captured layer-forwards nothing is compared.
  */
 void moe_dispatcher_set_alike(moe_dispatcher_t *dispatcher, uint16_t number);
 bool moe_dispatcher_alike(const moe_dispatcher_t *dispatcher, int32_t *rank, uint16_t *theirs, uint16_t *first);
+
+/*
+ * Says that the layer's last prepare was that of `last`, a dispatcher for another microbatch of the same layer, made
+ * from the same configuration: what its ranks agreed on is in force in the next prepare, as if that had been this
+ * dispatcher's own. NULL: it was. The same on all ranks. Borrows `last` until that prepare. Same thread.
+ */
+void moe_dispatcher_follow(moe_dispatcher_t *dispatcher, const moe_dispatcher_t *last);
 
 /*
  * Exchanges what the kind exchanges (counts, routing maps, numbers of tokens), and with it the remedies that each rank

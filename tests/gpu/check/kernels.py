@@ -38,6 +38,8 @@ def main(tree, results, part, options, until):
         row["ok"] = row.pop("right")
         if tree.stand_in:
             row["note"] = "host against host"
+        elif not row["compared"]:
+            row.setdefault("note", "nothing was compared: this GPU has no such kernel")
         results.row(part, row)
     if not rows or ended.status not in (0, 1):
         raise RuntimeError(f"gpu_kernels: status {ended.status}: {ended.err[-300:].strip()}")

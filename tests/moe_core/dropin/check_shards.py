@@ -56,15 +56,17 @@ class Module:
         if cuts is not None:
             self.cuts = lambda: cuts
 
-    def named_parameters(self, recurse):
-        want("recurse", recurse, False)
-        return [item for item in self.tensors.items() if item[0] != "expert_bias"]
+    @property
+    def _parameters(self):
+        return {name: value for name, value in self.tensors.items() if name != "expert_bias"}
 
-    def named_buffers(self, recurse):
-        return [item for item in self.tensors.items() if item[0] == "expert_bias"]
+    @property
+    def _buffers(self):
+        return {name: value for name, value in self.tensors.items() if name == "expert_bias"}
 
-    def named_children(self):
-        return self.children.items()
+    @property
+    def _modules(self):
+        return self.children
 
 
 class DistributedDataParallel(Module):
@@ -165,7 +167,9 @@ def check_sharded_again(sizes, places, among):
 def check_names():
     part = module_of({"ep": 1, "etp": 0}, {"ep": 2, "etp": 1})
     renamed = Module({"weight0": numbered((2, 3))}, {"weight0": ("weight5", {})})
-    inner = Module(moe=part, module=renamed, other=Module({"w1": numbered((2,))}))
+    renamed.tensors["bias0"] = None  # a parameter that the module does without
+    renamed.cuts()["bias0"] = ("bias5", {})
+    inner = Module(moe=part, module=renamed, other=Module({"w1": numbered((2,))}), none=None)
     model = DistributedDataParallel(module=Module(layers=Module(_orig_mod=inner), _checkpoint_wrapped_module=part))
     found = shards.of_model(model)
     want("names", sorted(found), sorted([f"layers.moe.{n}" for n in MODEL] + ["layers.module.weight0"] + list(MODEL)))

@@ -160,6 +160,13 @@ def check_state():
     alone = torch.nn.ModuleDict({"experts": mlp_of(config())})
     want("nothing to say on one rank", {type(v) for v in checkpoint.to_whole(alone, alone.state_dict()).values()},
          {torch.Tensor})
+    twice = torch.nn.ModuleDict({"experts": model["experts"], "again": model["experts"]})
+    twice["again"].tied = twice["again"].linear_fc1  # a state dict has all names of what has several
+    given = checkpoint.to_whole(twice, twice.state_dict())
+    want("what is in two places is a part in both",
+         sorted(k for k, v in given.items() if isinstance(v, checkpoint.Whole)),
+         sorted(f"{a}.{n}.weight{e}" for a in twice for n in ("linear_fc1", "linear_fc2", "tied") for e in (2, 3)))
+    del model["experts"].tied
     wrapped = type("DistributedDataParallel", (torch.nn.Module,), {})()
     wrapped.module = model
     want("names under a wrapper", sorted(shards.of_model(wrapped)), sorted(shards.of_model(model)))

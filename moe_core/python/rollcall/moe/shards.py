@@ -11,7 +11,8 @@ boxes, and everything that reads, writes or compares checkpoints works with boxe
 A placement for each dimension, as DTensor has it, was rejected: it knows one run for each dimension, so fc1 would have
 to be stored as two tensors, and a checkpoint would no longer hold what a model on one rank has.
 
-Nothing here needs PyTorch: a tensor is asked for its shape, narrow() and copy_().
+Nothing here needs PyTorch: a tensor is asked for its shape, narrow() and copy_(), a module for its _parameters,
+_buffers and _modules.
 """
 import itertools
 import math
@@ -94,8 +95,9 @@ def put(of, local, whole):
 def of(module):
     """{name: Share} of the tensors of a module, those of its submodules not included; empty where it has no cuts()."""
     cuts = module.cuts() if callable(getattr(module, "cuts", None)) else {}
-    have = {name: value for name, value in [*module.named_parameters(recurse=False),
-                                            *module.named_buffers(recurse=False)] if name in cuts}
+    # Not named_parameters() and named_children(), which give what has two names, tied, once: a state dict has both.
+    have = {name: value for held in (module._parameters, module._buffers) for name, value in held.items()
+            if name in cuts and value is not None}
     return {name: share(cuts[name][0], value.shape, cuts[name][1]) for name, value in have.items()}
 
 
@@ -103,7 +105,9 @@ def of_model(model, prefix=""):
     """{name: Share} of all tensors of a model whose module has cuts(). Names and keys are those of
     torch.distributed.checkpoint.state_dict: without what wrappers add (DistributedDataParallel, torch.compile)."""
     found = {prefix + name: one._replace(key=prefix + one.key) for name, one in of(model).items()}
-    for name, child in model.named_children():
+    for name, child in model._modules.items():
+        if child is None:
+            continue
         inside = name in WRAPPED or name == "module" and type(model).__name__ == "DistributedDataParallel"
         found.update(of_model(child, prefix if inside else f"{prefix}{name}."))
     return found
