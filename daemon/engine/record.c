@@ -270,6 +270,9 @@ static void note_call(struct roll_engine *e, struct source *s, const struct roll
     if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {
         refused_last(e, s, rec);
     }
+    if (s->gave_up != 0) {
+        silence_made(s, rec);
+    }
     const struct member *m = source_member(s, rec->comm);
     s->last_key = m ? m->comm->key : 0;
 }

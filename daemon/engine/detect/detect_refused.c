@@ -109,7 +109,7 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     if (!source_alive(s) && (!refused_is_final(e, s, m) || refused_gathers(e, s))) {
         return true; /* it is told in a moment: with its last records, and with those that end beside it */
     }
-    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
+    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .mutes = e->mutes};
     t.comm = t.member ? t.member->comm : NULL;
     t.outcome = refused_outcome_of(s, m);
     const struct refused_member *own = refused_of_member(m);

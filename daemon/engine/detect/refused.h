@@ -83,6 +83,7 @@ struct refused_case {
     const struct roll_record *waits; /* the call in which `waiter` waits */
     const struct roll_record *instead; /* WENT_ON: the call that was made in its place */
     struct comm *comm;
+    uint64_t mutes; /* e->mutes before the case has silenced any communicator, where it may be suspected only */
     enum refused_outcome outcome;
     enum roll_certainty certainty;
 };

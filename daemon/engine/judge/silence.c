@@ -125,7 +125,8 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     c->muted = true;
     comm_stir(c);
     c->mute_seq = seq;
-    c->mute_numbers = e->numbers;
+    c->mute_turn = ++e->mutes;
+    c->mute_doubt = 0;
     /* The call is known by now, so a time that is far later than that of the job is damaged. Records that are read at
      * once are later than the last tick by what the reader was behind. */
     bool later = wall > e->trouble_wall + e->config.stall_ns;
@@ -157,6 +158,23 @@ void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s,
     mute(e, c, roll_op_class(rec->op) == ROLL_CLASS_COLL ? rec->seq : NO_SEQ, source_wall(s, rec));
 }
 
+/* The rank has made no collective or message since the member left its communicator, as far as the log goes back. */
+static bool makes_none_since(const struct source *s, const struct member *m)
+{
+    uint64_t ticket = s->next;
+    for (uint64_t n = 0; n <= s->log_mask && ticket-- > 0; n++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry || silence_is_call(&entry->rec)) {
+            return !entry;
+        }
+        bool leaves = entry->rec.op == ROLL_OP_COMM_DESTROY || entry->rec.op == ROLL_OP_COMM_FINALIZE;
+        if (leaves && source_member(s, entry->rec.comm) == m) {
+            return true;
+        }
+    }
+    return true;
+}
+
 void comm_mute_behind(struct roll_engine *e, const struct member *m, const struct source *s,
                       const struct roll_record *rec)
 {
@@ -164,7 +182,8 @@ void comm_mute_behind(struct roll_engine *e, const struct member *m, const struc
     mute(e, m->comm, m->next, source_wall(s, rec));
     for (uint32_t r = 0; fresh && r < m->comm->size; r++) {
         const struct member *o = &m->comm->member[r];
-        if (o->gone && !o->passed && o->source != NO_SOURCE) { /* it was read before the rank that tells why */
+        /* It was read before the rank that tells why. */
+        if (o->gone && !o->passed && o->source != NO_SOURCE && makes_none_since(e->source[o->source], o)) {
             e->source[o->source]->gave_up = e->source[o->source]->next;
         }
     }
@@ -213,8 +232,7 @@ bool source_explained(const struct source *s)
 
 bool source_gave_up(const struct source *s)
 {
-    bool goes_on = silence_is_call(&s->last) && roll_seal_ticket(s->last.seal) >= s->gave_up;
-    return s->gave_up != 0 && !goes_on;
+    return s->gave_up != 0;
 }
 
 bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q)

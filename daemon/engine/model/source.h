@@ -213,7 +213,7 @@ struct source {
     bool unheard;       /* the agent of the rank is silent, or the rank was left aside */
     bool aside;         /* the latter */
     uint64_t gave_up;   /* ticket + 1 of the call by which it left a communicator in whose trouble, which had been told,
-                           it was stuck; 0 = none */
+                           it was stuck; 0 = none, or it has made a collective or a message since */
     uint64_t excuse;    /* ticket + 1 of a call in which the rank waits for a reason that has been told; 0 = none */
 
     /* records that are missing */
