@@ -225,6 +225,9 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     if (call_failed(rec)) {
         struct refused_engine *own = refused_of_engine(e);
         s->failed = *rec;
+        if (rec->op == ROLL_OP_COMM_SPLIT) {
+            refused_split(s, rec);
+        }
         own->errors = true;
         own->declined = own->declined || call_declined(rec);
     }
