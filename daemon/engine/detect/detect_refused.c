@@ -253,7 +253,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     const struct roll_record *rec = refused_last_error(s);
     bool killed =
         s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
-    if ((refused_is_said(s) && !refused_is_noted(s)) || (rec && declined_is_told(s))) {
+    if (rec && ((refused_is_said(s) && !refused_is_noted(s)) || declined_is_told(s))) {
         return true;
     }
     if (!rec || killed || refused_is_from_elsewhere(rec) || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {
