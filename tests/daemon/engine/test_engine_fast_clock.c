@@ -3,7 +3,7 @@
  * known before a trouble do not look as if they had been made behind it.
  */
 #include "daemon/engine/model/engine_state.h"
-#include "tests/daemon/engine/sim.h"
+#include "tests/daemon/engine/story.h"
 #include "trace/err.h"
 
 #include <setjmp.h>
@@ -139,6 +139,52 @@ static void test_clocks_that_are_set_end_no_silence(void **state)
     }
 }
 
+/* A message that is too long for its receiver is told, and its ranks come back from it all the same; then another rank
+ * makes a wrong call. When the clocks have been set in between, that is told as if they had not been. */
+static void test_clocks_that_are_set_make_no_silence_endless(void **state)
+{
+    (void)state;
+    static const int64_t steps_s[] = {0, 30, 3600, -30, -3600};
+    static const uint32_t sizes[] = {2, 3, 8};
+    for (size_t i = 0; i < 3 * sizeof(steps_s) / sizeof(steps_s[0]); i++) {
+        uint32_t n = sizes[i % 3];
+        char said[STORY_SAID];
+        struct story t;
+        story_open(&t, n, (uint32_t)i % 3);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, ROLL_OP_ALLREDUCE, 8);
+        sim_send(t.sim, 0, w, 1, 100);
+        sim_stuck(t.sim, 0);
+        sim_recv(t.sim, 1, w, 0, 50);
+        sim_stuck(t.sim, 1);
+        story_pass(&t, 3 * S_);
+        assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), "proven p2p-bytes -");
+        for (uint32_t r = 0; r < n; r++) {
+            assert_int_equal(roll_engine_clock_set(t.e, t.source[r], steps_s[i / 3] * (int64_t)S_, t.now), 0);
+        }
+        story_return(&t, 0);
+        story_return(&t, 1);
+        for (int k = 0; k < 4; k++) {
+            for (uint32_t r = 0; r < n; r++) {
+                sim_call(t.sim, r, w, ROLL_OP_ALLREDUCE, 8);
+                sim_sync(t.sim, r);
+            }
+            story_pass(&t, S_);
+        }
+        assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), "");
+        for (uint32_t r = 0; r < n; r++) {
+            sim_call(t.sim, r, w, ROLL_OP_ALLREDUCE, r + 1 == n ? 9 : 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, 3 * S_);
+        const char *want = n == 2   ? "suspected count-mismatch -"
+                           : n == 3 ? "suspected count-mismatch 2"
+                                    : "suspected count-mismatch 7";
+        assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), want);
+        story_close(&t);
+    }
+}
+
 /* A host came with a clock that was 2 h slow, which is then set right: it is judged by the right one, and what people
  * are shown follows in any case. */
 static void test_a_clock_that_was_wrong_is_judged_by_when_it_is_right(void **state)
@@ -174,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_a_clock_that_goes_fast_ends_no_silence),
         cmocka_unit_test(test_a_clock_that_goes_fast_by_little_ends_none),
         cmocka_unit_test(test_clocks_that_are_set_end_no_silence),
+        cmocka_unit_test(test_clocks_that_are_set_make_no_silence_endless),
         cmocka_unit_test(test_a_clock_that_was_wrong_is_judged_by_when_it_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

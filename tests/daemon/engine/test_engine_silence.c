@@ -288,46 +288,6 @@ static void test_damaged_times_do_not_make_a_silence_endless(void **state)
     assert_int_equal(failures, 0);
 }
 
-/*
- * The wall clocks of all hosts are set while the first fault lasts, an hour back or forward, as where a whole cluster's
- * time was wrong: what is over ends its silence, and what is not keeps it, as if they had not been set.
- */
-static void test_clocks_that_are_set_neither_end_a_silence_nor_make_it_endless(void **state)
-{
-    (void)state;
-    failures = 0;
-    for (size_t k = 0; first_at(k); k++) {
-        const struct first *f = first_at(k);
-        for (uint32_t way = 0; way < 2 && f->where != ENDS && is_wanted("FIRST", roll_verdict_name(f->code)); way++) {
-            struct story t;
-            char when[256];
-            int64_t hour = 3600 * (int64_t)S_;
-            open_for(&t, f->where, 4, (uint32_t)k % 3);
-            f->happens(&t, f->kind);
-            story_feed(&t);
-            for (uint32_t r = 0; r < t.sim->ranks; r++) {
-                int64_t offset = way == 0 ? -hour : hour;
-                assert_int_equal(roll_engine_clock_set(t.e, t.source[r], offset, t.now), 0);
-            }
-            snprintf(when, sizeof(when), "%s (%s), clocks are set %s", roll_verdict_name(f->code), f->what,
-                     way == 0 ? "back" : "forward");
-            expect(&t, f->code, f->said, 0, when);
-            if (f->over) {
-                f->over(&t, f->kind);
-                story_feed(&t);
-            }
-            job_steps(&t, &t.right, GOES_ON);
-            expect(&t, 0, f->unsaid ? f->unsaid : "", 0, when);
-            const struct second *s = &seconds[way == 0 ? 5 : 9];
-            s->happens(&t, crew_last(&t.right));
-            story_pass(&t, 25 * S_);
-            expect(&t, 0, s->said, crew_last(&t.right), when);
-            story_close(&t);
-        }
-    }
-    assert_int_equal(failures, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,7 +296,6 @@ int main(void)
         cmocka_unit_test(test_the_second_faults_alone),
         cmocka_unit_test(test_a_second_fault_is_told_after_every_first_one),
         cmocka_unit_test(test_a_job_that_goes_on_gives_nothing_more),
-        cmocka_unit_test(test_clocks_that_are_set_neither_end_a_silence_nor_make_it_endless),
         cmocka_unit_test(test_damaged_times_do_not_make_a_silence_endless),
         cmocka_unit_test(test_consequences_stay_silent_while_the_trouble_lasts),
     };
