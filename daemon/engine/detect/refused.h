@@ -128,8 +128,7 @@ bool refused_any_unread(const struct roll_engine *e, struct comm *c);
 /* refused_note.c: tells, in notes, of ranks that ended after an error and for whom nobody waits. */
 void refused_note_tick(struct roll_engine *e);
 
-/* refused_creation.c: tells of ranks that wait inside a creation that others were refused; notes such a CommSplit. */
-void refused_split(struct source *s, const struct roll_record *rec);
+/* refused_creation.c: tells of ranks that wait inside a creation that others were refused. */
 void refused_creation_tick(struct roll_engine *e);
 
 /* refused_declined.c */

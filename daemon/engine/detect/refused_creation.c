@@ -39,17 +39,6 @@ uint32_t creation_split(const struct member *m, const struct roll_record *rec)
     return own && split > own->splits ? split - own->splits : split;
 }
 
-void refused_split(struct source *s, const struct roll_record *rec)
-{
-    struct member *m = source_member(s, rec->comm);
-    struct refused_member *own = m ? refused_make_member(m) : NULL;
-    uint64_t at = roll_seal_ticket(rec->seal) + 1;
-    if (own && own->split_at != at) { /* it comes again when the call has returned */
-        own->split_at = at;
-        own->splits++;
-    }
-}
-
 static uint32_t split_of(const struct source *s, const struct roll_record *rec)
 {
     return creation_split(source_member(s, rec->comm), rec);
