@@ -270,7 +270,7 @@ static int decode_sites(const uint8_t *body, size_t bytes, struct roll_def *out)
     if (info.sites > ROLL_SITES_MOST || info.sites * sizeof(struct roll_site_number) > bytes - sizeof(info)) {
         return ROLL_E_SIZE;
     }
-    if (info.first == 0 || info.first > UINT16_MAX - info.sites) {
+    if (info.first == 0 || info.first > UINT16_MAX || info.sites > UINT16_MAX + 1u - info.first) {
         return ROLL_E_CORRUPT;
     }
     out->sites.sites = info.sites;

@@ -208,7 +208,26 @@ int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns)
     if (source >= e->sources) {
         return ROLL_E_ARG;
     }
-    e->source[source]->offset = offset_ns;
+    e->source[source]->offset = e->source[source]->line = offset_ns;
+    return 0;
+}
+
+static uint64_t apart(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+int roll_engine_clock_set(roll_engine_t *e, uint32_t source, int64_t offset_ns, uint64_t mono_ns)
+{
+    if (source >= e->sources) {
+        return ROLL_E_ARG;
+    }
+    struct source *s = e->source[source];
+    uint64_t was = mono_ns + (uint64_t)s->line, is = mono_ns + (uint64_t)offset_ns;
+    s->offset = offset_ns;
+    if (e->now == 0 || s->records == 0 || apart(is, e->now) < apart(was, e->now)) {
+        source_set_line(s, offset_ns);
+    }
     return 0;
 }
 

@@ -118,6 +118,14 @@ int roll_engine_open(roll_engine_t *e, const struct roll_source_info *info, uint
  * before the source's first record. */
 int roll_engine_clock(roll_engine_t *e, uint32_t source, int64_t offset_ns);
 /*
+ * The wall clock of the source's host was set, and stands at monotonic `mono_ns` + offset_ns now: what people are shown
+ * of the source bears that time from here on. What calls are judged by keeps the clock that the source came with,
+ * unless the new one is nearer to the engine's time, which no clock that is set moves, or nothing of the source has
+ * come yet: so that calls of before and after such a step compare, and a host whose clock was wrong is not taken for
+ * one that lags for ever. Errors: ARG.
+ */
+int roll_engine_clock_set(roll_engine_t *e, uint32_t source, int64_t offset_ns, uint64_t mono_ns);
+/*
  * The newest record of a source that has been fed just now was written so long ago, and nothing since: its silence, and
  * that its host is inside a call, began then, as far as the engine's clock goes back. Errors: ARG.
  */

@@ -66,7 +66,7 @@ static void waited(struct roll_engine *e, struct source *s, const struct roll_re
     if ((stream || rec->op == ROLL_OP_DEVICE_SYNC) && roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED &&
         rec->result == 0) { /* behind an error, or a poll that was given up, no call is known to be over */
         s->back_ns = e->clock;
-        s->back_wall = source_wall(s, rec);
+        s->back_wall = source_line(s, rec);
         sweep_waited(e, s, rec);
         silence_waited(e, s, rec);
     }
@@ -270,6 +270,9 @@ static void note_call(struct roll_engine *e, struct source *s, const struct roll
     if (call_failed(rec) || s->failed.op != ROLL_OP_NONE) {
         refused_last(e, s, rec);
     }
+    if (s->gave_up != 0) {
+        silence_made(s, rec);
+    }
     const struct member *m = source_member(s, rec->comm);
     s->last_key = m ? m->comm->key : 0;
 }
@@ -395,7 +398,7 @@ static void step_changes(struct source *s, const struct roll_record *rec, bool o
 {
     bool first = s->step == ROLL_STEP_NONE, back = observed && !first && rec->step < s->step;
     s->went_back += back;
-    s->step_wall = source_wall(s, rec);
+    s->step_wall = source_line(s, rec);
     s->again_wall = back || (first && s->generation > 0) ? s->step_wall : s->again_wall;
     s->first_step = first ? rec->step : s->first_step;
     s->step = rec->step;
@@ -421,6 +424,7 @@ static int fresh_record(struct roll_engine *e, uint32_t source, const struct rol
     e->records++;
     if (class != ROLL_CLASS_POLL) { /* a watchdog polls on while its rank hangs */
         s->last_ns = source_wall(s, rec);
+        s->last_line = source_line(s, rec);
     }
     if (rec->step != ROLL_STEP_NONE) {
         if (rec->step != s->step) {

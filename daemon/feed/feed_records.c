@@ -226,7 +226,7 @@ int roll_feed_take_status(roll_feed_t *feed, struct roll_stream *s, const struct
     int64_t step = (int64_t)((uint64_t)offset - (uint64_t)s->clock_offset);
     if ((step > CLOCK_STEP_NS || step < -CLOCK_STEP_NS) && follows(feed, &status, s->clock_offset, offset)) {
         s->clock_offset = offset;
-        roll_engine_clock(feed->engine, s->view.source, offset);
+        (void)roll_engine_clock_set(feed->engine, s->view.source, offset, status.clock_mono_ns);
     }
     enum roll_proc_state proc = (enum roll_proc_state)status.proc_state;
     bool gone = proc == ROLL_PROC_FINISHED || proc == ROLL_PROC_DEAD;

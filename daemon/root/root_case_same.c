@@ -16,8 +16,7 @@
 #define CLOCK_NS (10 * ROLL_MS)   /* one call has the same time in two engines, but for the clock pairs of its ring */
 #define APART    (2 * ROLL_DIGEST_WINDOW) /* the same of a collective: the calls of a window between have agreed */
 
-/* The verdict's `seq` is the number of a collective. */
-static bool is_of_collective(const struct roll_verdict *v)
+bool roll_case_is_of_collective(const struct roll_verdict *v)
 {
     enum roll_family family = roll_verdict_family(v->code);
     return v->comm_key != 0 && (family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT);
@@ -33,7 +32,7 @@ static bool is_same_thing(const struct roll_digested *d, const struct digested_f
     if (c->seq >= v->seq) {
         return true;
     }
-    if (is_of_collective(c)) {
+    if (roll_case_is_of_collective(c)) {
         return v->seq <= (uint64_t)f->upto + APART;
     }
     return !f->awaits && (v->comm_key == 0 || roll_mono_ns() - f->seen_ns <= REST_NS);

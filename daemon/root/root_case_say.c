@@ -287,6 +287,8 @@ static void say(roll_root_t *root, struct roll_run *run, struct roll_verdict_cop
     if (v->certainty == ROLL_PROVEN || roll_rankset_count(&v->culprits) > 0) {
         d->named = true;
         if (d->named_keys < ROLL_CASE_TOLD) {
+            bool at = roll_case_is_of_collective(v) && v->seq < ROLL_CASE_ANYWHERE;
+            d->named_seq[d->named_keys] = at ? (uint32_t)v->seq : ROLL_CASE_ANYWHERE;
             d->named_key[d->named_keys++] = v->comm_key;
         }
     }

@@ -48,7 +48,8 @@ struct digested_finding {
 
 #define ROLL_CASE_STAGE ((size_t)512 << 20) /* bytes of frames that are kept until all have sent theirs */
 
-#define ROLL_CASE_TOLD 16u /* communicators of which a case notes that it has told of them */
+#define ROLL_CASE_TOLD     16u /* places, each of a communicator, of which a case notes that it has told of them */
+#define ROLL_CASE_ANYWHERE UINT32_MAX
 
 /* Of the window in which calls of a communicator differ the part that is asked for, where it is not all of it. */
 struct case_span {
@@ -115,7 +116,8 @@ struct roll_digested {
     bool scoped;                        /* only the rings that are concerned are asked, */
     bool narrow;                        /* and of these only for their calls on the communicators that are hinted at */
     bool named;                         /* it has told of somebody, or of what is certain, */
-    uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted */
+    uint64_t named_key[ROLL_CASE_TOLD]; /* on these communicators; of more it is not noted; */
+    uint32_t named_seq[ROLL_CASE_TOLD]; /* of which collective there; ROLL_CASE_ANYWHERE: of something else there */
     uint32_t named_keys;
     struct case_span span[ROLL_CASE_SPANS];
     uint32_t spans;
@@ -281,6 +283,8 @@ bool roll_case_wants_all(struct roll_digested *d, uint64_t now);
 bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b);
 /* Whom others miss, as the verdict says; it stays the verdict's. Pure. */
 const struct roll_rankset *roll_case_missed(const struct roll_verdict *v);
+/* The verdict's `seq` is the number of a collective. */
+bool roll_case_is_of_collective(const struct roll_verdict *v);
 /* The newest processes of these ranks have ended, and their rings are among the first `rings`. */
 bool roll_case_have_ended(const struct roll_digested *d, const struct roll_rankset *ranks, size_t rings);
 /* A finding that stands and tells what v tells, or more of the same; NULL: there is none. */

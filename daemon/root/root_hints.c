@@ -113,12 +113,35 @@ static bool is_covered(const struct roll_digested *d, const struct roll_digest_h
            (uint64_t)h->seq + ROLL_DIGEST_WINDOW <= w.high;
 }
 
-/* The open case has told of calls that differ there. */
+/* Where what differs at this collective leaves off, as far as hints tell that the windows behind it differ as well. */
+static uint64_t differs_upto(const struct roll_digested *d, uint64_t key, uint32_t seq)
+{
+    uint64_t upto = seq, before;
+    do {
+        before = upto;
+        for (size_t i = 0; i < d->hints.hints; i++) {
+            const struct roll_digest_hint *h = &d->hints.hint[i];
+            uint64_t window = roll_digest_window_of(h->seq), end = window + ROLL_DIGEST_WINDOW - 1;
+            bool follows = h->key == key && h->why == ROLL_HINT_DIFFERS && window <= upto + ROLL_DIGEST_WINDOW;
+            upto = follows && end > upto ? end : upto;
+        }
+    } while (upto != before);
+    return upto;
+}
+
+/*
+ * The open case has told of calls that differ there: in that window or just behind it, where a call that was left out
+ * shows, or before it and in all windows between. To go by the communicator alone was rejected: another call that
+ * differs on it, far from the first, would not be looked at any more.
+ */
 static bool is_told(const struct roll_digested *d, const struct roll_digest_hint *h)
 {
+    uint64_t window = roll_digest_window_of(h->seq);
     bool told = false;
     for (uint32_t i = 0; i < d->named_keys && h->why == ROLL_HINT_DIFFERS && !told; i++) {
-        told = d->named_key[i] == h->key;
+        uint32_t seq = d->named_seq[i];
+        bool near = seq < window + 2 * ROLL_DIGEST_WINDOW && window <= differs_upto(d, h->key, seq);
+        told = d->named_key[i] == h->key && (seq == ROLL_CASE_ANYWHERE || near);
     }
     return told;
 }

@@ -2,10 +2,11 @@
  * root_narrow.c: when a case that has the calls on some communicators alone (agent_narrow.c) is begun anew with all
  * records of those concerned.
  *
- * Where the wrong call has made others stand, the engine has to see that they do; where all go on, nobody could know
- * more than it does before the rest comes, and a job that goes on has left the place far behind by the time that all
- * its records are asked for: nobody is named then. So the case is not given up for a rank that stands for a moment, nor
- * for an agent that is late. To wait for a fixed time was rejected: beside other work a moment is longer than that.
+ * Where the wrong call has made others stand, the engine has to see that they do, and needs all records for that. Where
+ * all go on, nothing is gained by them: by the time that they are asked for, the job has left the place far behind, and
+ * an engine that gets them names nobody. So the case is kept while a rank stands for a moment only, and an agent that
+ * is late is waited for, though not for ever (NARROW_MOST_NS). To give every case the same time was rejected: beside
+ * other work a moment is longer than what is enough elsewhere.
  */
 #include "daemon/root/root_digest.h"
 

@@ -286,6 +286,7 @@ static void test_a_member_that_is_cut_too_soon_covers_nothing(void **state)
 
     /* It has told of A: B is asked for again, and of A what was hinted at since. */
     d->fed = d->named = true;
+    d->named_seq[d->named_keys] = 70;
     d->named_key[d->named_keys++] = A;
     d->opened_ns = d->fed_ns = now;
     assert_true(roll_hints_redo(d, now + S));
@@ -296,6 +297,7 @@ static void test_a_member_that_is_cut_too_soon_covers_nothing(void **state)
 
     /* All members pass what is wanted of them, and the case tells of all: nothing is left to look at. */
     d->partly = d->ring[0].cut = false;
+    d->named_seq[d->named_keys] = 70;
     d->named_key[d->named_keys++] = B;
     hinted(B, ROLL_HINT_DIFFERS, now + S + 1);
     d->ring[0].cut = true;
@@ -307,6 +309,47 @@ static void test_a_member_that_is_cut_too_soon_covers_nothing(void **state)
     roll_hints_note(d, &up, now + S + 3);
     assert_int_equal(d->late.hints, 1);
     assert_true(d->unseen);
+}
+
+/* A narrow case was opened for hints at these windows of A, a member was cut, and it has told of A at `seq`. How many
+ * of the hints does it take with it when it is begun anew? */
+static size_t hints_left(const uint32_t *window, size_t windows, uint32_t seq)
+{
+    uint64_t now = 10 * S;
+    roll_digest_clear(&d->hints);
+    roll_digest_clear(&d->late);
+    roll_digest_clear(&up);
+    for (size_t i = 0; i < windows; i++) {
+        roll_digest_add_hint(&d->hints, A, ROLL_HINT_DIFFERS, window[i]);
+    }
+    roll_hints_open(d);
+    d->number++;
+    d->ring[0].cut = d->scoped = d->narrow = d->partly = true;
+    d->fed = d->named = true;
+    d->named_key[0] = A;
+    d->named_seq[0] = seq;
+    d->named_keys = 1;
+    d->opened_ns = d->fed_ns = now;
+    roll_hints_note(d, &up, now + 1);
+    return roll_hints_redo(d, now + S) ? d->hints.hints : 0;
+}
+
+/* The call that is told of and those that follow from it are done with; one of the same communicator far from it is
+ * not, on either side, and is asked for again. */
+static void test_a_place_far_from_what_was_told_is_looked_at_all_the_same(void **state)
+{
+    (void)state;
+    static const uint32_t near[] = {64, 128, 192}, far[] = {64, 640}, part[] = {128 + 5, 64};
+    d->ring = calloc(1, sizeof(*d->ring));
+    d->rings = 1;
+    assert_int_equal(hints_left(far, 2, 70), 1);
+    assert_int_equal(d->hints.hint[0].seq, 640);
+    assert_int_equal(hints_left(far, 2, 645), 1);
+    assert_int_equal(d->hints.hint[0].seq, 64);
+    assert_int_equal(hints_left(far, 2, ROLL_CASE_ANYWHERE), 0); /* no collective: who knows what follows from it */
+    assert_int_equal(hints_left(near, 3, 64), 0);                /* one shift, which goes on from window to window */
+    assert_int_equal(hints_left(near, 1, 64 + 64 + 3), 0);       /* it shows a little later than it is */
+    assert_int_equal(hints_left(part, 2, 70), 0); /* a hint that names the check point is of its window */
 }
 
 /* Member `child` of the two of a communicator has made so many calls. */
@@ -357,6 +400,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_a_case_has_not_seen_waits_for_the_next, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_narrow_case_sees_what_it_was_opened_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_member_that_is_cut_too_soon_covers_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_place_far_from_what_was_told_is_looked_at_all_the_same, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_who_stands_where_a_wrong_call_is_looked_at_is_looked_at_next, set_up,
                                         tear_down),
     };

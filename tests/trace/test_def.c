@@ -324,6 +324,16 @@ static void malformed_entries_are_refused(void **state)
     assert_int_equal(decode_changed(16, 0xffffffff, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 4, 0, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_CORRUPT);
     assert_int_equal(decode_changed(16 + 4, 0x10000, &sites, sizeof(sites), ROLL_DEF_SITES), ROLL_E_CORRUPT);
+    struct {
+        struct roll_def_sites head;
+        struct roll_site_number number[2];
+    } two = {.head = {.sites = 2, .first = 1}}; /* 65535 is the last id that a call site can have */
+    assert_int_equal(decode_changed(16 + 4, 0xfffe, &two, sizeof(two), ROLL_DEF_SITES), 0);
+    assert_int_equal(decode_changed(16 + 4, 0xffff, &two, sizeof(two), ROLL_DEF_SITES), ROLL_E_CORRUPT);
+    assert_int_equal(decode_changed(16 + 4, 0xffffffff, &two, sizeof(two), ROLL_DEF_SITES), ROLL_E_CORRUPT);
+    two.head.sites = 1;
+    assert_int_equal(decode_changed(16 + 4, 0xffff, &two, sizeof(two), ROLL_DEF_SITES), 0);
+    assert_int_equal(decode_changed(16 + 4, 0x10000, &two, sizeof(two), ROLL_DEF_SITES), ROLL_E_CORRUPT);
     assert_int_equal(decode_changed(16 + 24, 21, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16 + 48, 1000, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_SIZE);
     assert_int_equal(decode_changed(16, 7, &m, sizeof(m), ROLL_DEF_MODULE), ROLL_E_CORRUPT);

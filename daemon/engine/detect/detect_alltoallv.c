@@ -270,7 +270,7 @@ static void mute(struct roll_engine *e, const struct p2p_case *k)
         for (unsigned side = 0; side < 2; side++) {
             const struct source *s = end_source(e, k->odd[i].pair, side);
             const struct roll_record *own = &end_entry(e, &k->odd[i], side)->rec;
-            if (!last || source_wall(s, own) > source_wall(last, rec)) {
+            if (!last || source_line(s, own) > source_line(last, rec)) {
                 last = s;
                 rec = own;
             }

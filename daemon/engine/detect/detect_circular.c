@@ -197,7 +197,7 @@ static uint64_t suspected_creation(const struct roll_engine *e, const struct blo
 static bool circular_block(struct roll_engine *e, const struct block *b)
 {
     bool all_p2p, one_comm;
-    uint64_t keys;
+    uint64_t keys, mutes = e->mutes;
     if (b->kind != BLOCK_CYCLE || !one_kind(e, b, &all_p2p, &one_comm, &keys)) {
         return b->kind == BLOCK_CYCLE;
     }
@@ -218,7 +218,7 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     }
     say_supersedes(e, v, before);
     if (!b->hard) {
-        doubt_add(e, v->number, b);
+        doubt_add(e, v->number, mutes, b);
     }
     struct words w = {.used = 0};
     uint32_t from = b->decided ? (b->odd_at + 1) % b->steps : 0; /* the step of the odd ranks comes first */

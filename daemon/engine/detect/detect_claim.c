@@ -238,7 +238,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
     const struct claim_comm *own = claim_of_comm(c);
     struct contradiction d = {.named = false};
     bool settled = own && (e->finishing || e->clock - own->ns >= e->config.stall_ns);
-    if (!settled || own->claims == 0 || creation_is_told(c)) {
+    if (!settled || own->claims == 0 || creation_is_told(c, 0)) {
         return;
     }
     bool size = sizes_differ(e, c, &d), any = size || rank_is_taken(e, c, &d);
@@ -255,7 +255,7 @@ static void claims_of(struct roll_engine *e, struct comm *c)
             (void)roll_rankset_add(&d.came, s->world);
         }
     }
-    if (any && stuck && creation_set_told(c)) {
+    if (any && stuck && creation_set_told(c, 0)) {
         speak(e, c, &d, size);
     }
     contradiction_fini(&d);

@@ -65,6 +65,9 @@ static void init_record(struct roll_engine *e, uint32_t source, const struct rol
     } else if (parent && first) {
         comm_split_made(e, s, parent, rec);
     }
+    if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
+        refused_created(s);
+    }
     bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
     bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;
     if ((inside || goes_on) && s->init != ticket + 1) {
@@ -95,6 +98,9 @@ void creation_asked(struct roll_engine *e, struct source *s, const struct roll_r
     }
     if (entry && entry->rec.op == ROLL_OP_COMM_INIT) {
         joined(e, s, &entry->rec);
+    }
+    if (entry) {
+        refused_created(s);
     }
     creation_over(s);
 }
@@ -282,14 +288,16 @@ static bool is_known(const struct roll_engine *e, const struct source *s, const 
 
 /* Some verdict says already why the creation cannot end (detect_claim.c, detect_refused.c), or will say it, or the
  * parent is stuck for a reason that has been told. */
-static bool is_explained(const struct roll_engine *e, const struct source *s, const struct member *m)
+static bool is_explained(const struct roll_engine *e, const struct source *s, const struct roll_record *rec,
+                         const struct member *m)
 {
     const struct comm *claimed = NULL;
     uint32_t claims = 0;
     if (!m) {
         return claim_of(e, s, &claimed) != NULL;
     }
-    return creation_is_told(m->comm) || claims_on(m->comm, &claims) || (m->comm->muted && m->comm->explains);
+    return creation_is_told(m->comm, creation_split(m, rec)) || claims_on(m->comm, &claims) ||
+           (m->comm->muted && m->comm->explains);
 }
 
 /* The creation is looked at for the first time in this run. One rank is asked for all that are inside it; without a
@@ -380,7 +388,7 @@ static void tell(struct roll_engine *e, struct source *s, const struct roll_reco
 static void look_at_creation(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     const struct member *m = source_member(s, rec->comm);
-    if (is_explained(e, s, m) || !is_first_look(e, s, rec, m) || is_known(e, s, m)) {
+    if (is_explained(e, s, rec, m) || !is_first_look(e, s, rec, m) || is_known(e, s, m)) {
         return;
     }
     struct absent a = {.unseen = 0};

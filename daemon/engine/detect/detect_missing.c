@@ -328,7 +328,7 @@ static void tell_elsewhere(struct roll_engine *e, const struct block *b, const s
 
 /* Says it, in the place of `earlier`; 0: of nothing. */
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits,
-                  uint64_t earlier)
+                  uint64_t earlier, uint64_t mutes)
 {
     bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
     bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
@@ -357,7 +357,7 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
         say_side(v, b->waiter, source_index(e, b->waiter), &in, &waits->rec);
     }
     if (v->certainty == ROLL_SUSPECTED) {
-        doubt_add(e, v->number, b);
+        doubt_add(e, v->number, mutes, b);
     }
     stuck_lone_taken(e, v, &b->absent);
     struct words w = {.used = 0};
@@ -437,7 +437,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (!waits || !b->comm) {
         return true;
     }
-    uint64_t earlier = 0;
+    uint64_t earlier = 0, mutes = e->mutes;
     if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
@@ -453,7 +453,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
         set_told(e, b, e->numbers + 1);
     }
     if (!tell_parting(e, b, waits)) {
-        speak(e, b, row, waits, earlier);
+        speak(e, b, row, waits, earlier, mutes);
     }
     return true;
 }

@@ -324,6 +324,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     }
     const struct entry *waits = source_entry(waiter, waits_in);
     const struct member *on = waits ? source_member(waiter, waits->rec.comm) : NULL;
+    uint64_t mutes = e->mutes;
     comm_mute(e, miss->member->comm, NO_SEQ);
     comm_explained(e, b->comm);
     if (!say_once(e, say_key(ROLL_VERDICT_MOE_GEMM_MISSING, c->key, s->world, 0))) {
@@ -333,7 +334,7 @@ static void speak(struct roll_engine *e, const struct block *b, struct source *s
     if (!v) {
         return;
     }
-    doubt_add(e, v->number, b);
+    doubt_add(e, v->number, mutes, b);
     struct roll_rankset peers = {0};
     say_comm(v, c, miss->seq);
     (void)roll_rankset_add(&v->culprits, s->world);

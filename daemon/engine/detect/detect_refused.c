@@ -109,7 +109,7 @@ static bool tell_rank(struct roll_engine *e, struct source *s, const struct sour
     if (!source_alive(s) && (!refused_is_final(e, s, m) || refused_gathers(e, s))) {
         return true; /* it is told in a moment: with its last records, and with those that end beside it */
     }
-    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec};
+    struct refused_case t = {.rank = s, .member = source_member(s, rec->comm), .rec = rec, .mutes = e->mutes};
     t.comm = t.member ? t.member->comm : NULL;
     t.outcome = refused_outcome_of(s, m);
     const struct refused_member *own = refused_of_member(m);
@@ -253,7 +253,7 @@ bool refused_death(struct roll_engine *e, struct source *s)
     const struct roll_record *rec = refused_last_error(s);
     bool killed =
         s->exit_status != ROLL_EXIT_UNKNOWN && WIFSIGNALED(s->exit_status) && WTERMSIG(s->exit_status) != SIGABRT;
-    if ((refused_is_said(s) && !refused_is_noted(s)) || (rec && declined_is_told(s))) {
+    if (rec && ((refused_is_said(s) && !refused_is_noted(s)) || declined_is_told(s))) {
         return true;
     }
     if (!rec || killed || refused_is_from_elsewhere(rec) || refused_is_echo(e, s, source_member(s, rec->comm), rec)) {

@@ -317,7 +317,7 @@ static void predict(struct roll_engine *e, struct comm *c)
         (void)roll_rankset_copy(&v->waiting, &majors);
         say_remember(e, ahead_key(c), v->number);
         excuse_all(e, &d, waits);
-        doubt_call(e, v->number, d.major, roll_seal_ticket(waits->rec.seal), d.minor, c);
+        doubt_call(e, v->number, e->mutes, d.major, roll_seal_ticket(waits->rec.seal), d.minor, c);
         words_add(&w, " Predicted: rank %u is in ", d.minor->world);
         words_call(&w, &next->rec);
         words_add(&w, " on ");

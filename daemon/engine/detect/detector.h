@@ -119,6 +119,9 @@ bool refused_death(struct roll_engine *e, struct source *s);
 /* s has ended a moment ago, and so has another rank whose call was refused at the same place: they are told together
  * when their last records have been read. */
 bool refused_gathers(const struct roll_engine *e, const struct source *s);
+/* A creation of a communicator has ended well for s: one that was refused before is over, and what becomes of the rank
+ * now is another matter. */
+void refused_created(struct source *s);
 bool refused_end(const struct source *s); /* the end of the rank has been told with the error before it */
 /* The rank is heard again: its time to repeat the refused calls begins anew. */
 void refused_renew(const struct roll_engine *e, struct source *s);

@@ -48,7 +48,7 @@ void p2p_say_bytes(struct roll_engine *e, struct pair *p, uint32_t index, const 
         return;
     }
     const struct source *from = end_source(e, p, 0), *to = end_source(e, p, 1);
-    bool later = source_wall(to, &end[1]->rec) > source_wall(from, &end[0]->rec);
+    bool later = source_line(to, &end[1]->rec) > source_line(from, &end[0]->rec);
     comm_mute_at(e, c, later ? to : from, &end[later]->rec); /* the trouble begins when both have come */
     comm_explained(e, c);
     bool itself = p->end[0] == p->end[1]; /* whichever call is wrong, one rank has made both */

@@ -38,18 +38,20 @@ struct refused_engine {
 STATE_OF_ENGINE(refused)
 
 struct refused_source {
-    bool said;  /* it has been told that a call of this rank was refused */
-    bool noted; /* it has been told in a note only: nobody waited for the call */
+    bool said;     /* it has been told that a call of this rank was refused */
+    bool noted;    /* it has been told in a note only: nobody waited for the call */
+    bool creation; /* that call was to make a communicator */
 };
 STATE_OF_SOURCE(refused)
 
 struct refused_comm {
-    uint32_t declined;         /* members with a call that rollcall itself refused, while that is matched */
-    uint64_t looked_ns;        /* patience clock at which its members were looked at last for calls that were refused */
-    uint64_t created_ns;       /* the same, plus one, for what was refused in its creation */
-    uint64_t unread_as_of;     /* the patience clock, plus one, when the next one was found */
-    bool unread;               /* a refused member's process has ended, and its last records may still come */
-    uint64_t lost_as_of;       /* changes of processes, aborts and members by when the next two were found; 0: never */
+    uint32_t declined;      /* members with a call that rollcall itself refused, while that is matched */
+    uint64_t looked_ns;     /* patience clock at which its members were looked at last for calls that were refused */
+    uint64_t created_ns[2]; /* the same, plus one, for what was refused in two of the creations that it has part in; */
+    uint32_t created[2];    /* which ones: creation_split */
+    uint64_t unread_as_of;  /* the patience clock, plus one, when the next one was found */
+    bool unread;            /* a refused member's process has ended, and its last records may still come */
+    uint64_t lost_as_of;    /* changes of processes, aborts and members by when the next two were found; 0: never */
     const struct source *lost; /* a member that has died or has aborted it; NULL: none has */
     bool lost_more;            /* and so have others */
 };
@@ -61,6 +63,8 @@ struct refused_member {
      * communicator. The calls of the group have the numbers up to declined_upto, which is excluded. */
     struct refusal declined;
     uint32_t declined_upto;
+    uint32_t splits;   /* calls of CommSplit on this communicator that were refused; */
+    uint64_t split_at; /* ticket + 1 of the newest of them */
 };
 STATE_OF_MEMBER(refused)
 
@@ -83,6 +87,7 @@ struct refused_case {
     const struct roll_record *waits; /* the call in which `waiter` waits */
     const struct roll_record *instead; /* WENT_ON: the call that was made in its place */
     struct comm *comm;
+    uint64_t mutes; /* e->mutes before the case has silenced any communicator, where it may be suspected only */
     enum refused_outcome outcome;
     enum roll_certainty certainty;
 };

@@ -6,7 +6,10 @@
  * a rank that catches the error lives on, and its peers have no time limit of their own in there.
  *
  * Thousands may wait in one creation, and thousands may have been refused theirs: each tick finds the latter once, and
- * asks one of the former for all that wait with it.
+ * asks one of the former for all that wait with it. A communicator has part in several creations, its own and one for
+ * each time that it is split, and some of its members may be inside one of them and some inside another. They are told
+ * apart by their numbers: to ask one member of the communicator for all was rejected, for it may wait elsewhere than
+ * those whose peer was refused; and a creation that comes after one that was told is told as well.
  */
 #include "daemon/base/array.h"
 #include "daemon/engine/detect/creation.h"
@@ -27,6 +30,26 @@ static struct comm *made_by(const struct roll_engine *e, const struct source *s,
         return e->comm[claimed->id];
     }
     return m ? m->comm : NULL;
+}
+
+uint32_t creation_split(const struct member *m, const struct roll_record *rec)
+{
+    const struct refused_member *own = m ? refused_of_member(m) : NULL;
+    uint32_t split = m && rec->op == ROLL_OP_COMM_SPLIT ? m->splits : 0;
+    return own && split > own->splits ? split - own->splits : split;
+}
+
+static uint32_t split_of(const struct source *s, const struct roll_record *rec)
+{
+    return creation_split(source_member(s, rec->comm), rec);
+}
+
+void refused_created(struct source *s)
+{
+    struct refused_source *own = refused_of_source(s);
+    if (own && own->said && own->creation) {
+        *own = (struct refused_source){.said = false};
+    }
 }
 
 /* The refused creation of s is the one in which `waiter` waits by its call `rec`. Without a definition of its own, only
@@ -79,6 +102,13 @@ static void add_refused(struct roll_engine *e, struct refused_case *t, const str
     }
 }
 
+/* The creation that the rank is inside by its call `rec` is the one in which the waiter of t waits. */
+static bool waits_there(const struct roll_engine *e, const struct refused_case *t, const struct source *s,
+                        const struct roll_record *rec)
+{
+    return made_by(e, s, rec) == t->comm && split_of(s, rec) == split_of(t->waiter, t->waits);
+}
+
 static void tell(struct roll_engine *e, struct refused_case *t)
 {
     t->member = source_member(t->rank, t->rec->comm);
@@ -88,12 +118,36 @@ static void tell(struct roll_engine *e, struct refused_case *t)
         struct source *s = e->source[i];
         const struct entry *at = s->init ? source_entry(s, s->init - 1) : NULL;
         bool told = roll_rankset_has(&t->culprits, s->world) || roll_rankset_has(&t->spared, s->world);
-        (void)(told && refused_set_said(s, refused_is_noted(s)));
-        if (at && !told && made_by(e, s, &at->rec) == t->comm) {
+        if (told && refused_set_said(s, refused_is_noted(s))) {
+            refused_of_source(s)->creation = true;
+        }
+        if (at && !told && waits_there(e, t, s, &at->rec)) {
             (void)roll_rankset_add(&t->waiting, s->world);
         }
     }
     (void)refused_speak(e, t, 0);
+}
+
+static bool was_looked_at(const struct roll_engine *e, const struct comm *c, uint32_t split)
+{
+    const struct refused_comm *own = refused_of_comm(c);
+    bool looked = false;
+    for (unsigned i = 0; own && i < 2; i++) {
+        looked = looked || (own->created_ns[i] == e->clock + 1 && own->created[i] == split);
+    }
+    return looked;
+}
+
+/* Of a communicator the two newest are noted: its members are hardly ever inside more of them at once. */
+static void note_look(const struct roll_engine *e, struct comm *c, uint32_t split)
+{
+    struct refused_comm *own = refused_make_comm(c);
+    if (own) {
+        own->created_ns[1] = own->created_ns[0];
+        own->created[1] = own->created[0];
+        own->created_ns[0] = e->clock + 1;
+        own->created[0] = split;
+    }
 }
 
 /* `waiter` may wait inside a creation that others were refused. One of those who wait there is looked at for all. */
@@ -101,18 +155,15 @@ static void look_at(struct roll_engine *e, struct source *waiter)
 {
     const struct entry *inside = waiter->init ? source_entry(waiter, waiter->init - 1) : NULL;
     struct comm *c = inside ? made_by(e, waiter, &inside->rec) : NULL;
-    struct refused_comm *own = c ? refused_of_comm(c) : NULL;
-    if (!c || creation_is_told(c) || !creates(&inside->rec) || (own && own->created_ns == e->clock + 1) ||
+    uint32_t split = c ? split_of(waiter, &inside->rec) : 0;
+    if (!c || creation_is_told(c, split) || !creates(&inside->rec) || was_looked_at(e, c, split) ||
         e->clock - waiter->init_since < e->config.stall_ns / 5) {
         return;
     }
-    own = refused_make_comm(c);
-    if (own) {
-        own->created_ns = e->clock + 1;
-    }
+    note_look(e, c, split);
     struct refused_case t = {.waiter = waiter, .waits = &inside->rec, .comm = c};
     add_refused(e, &t, waiter);
-    if (t.rank && refused_make_source(t.rank) && creation_set_told(c)) {
+    if (t.rank && refused_make_source(t.rank) && creation_set_told(c, split)) {
         tell(e, &t);
     }
     refused_case_fini(&t);

@@ -215,6 +215,18 @@ void refused_give_up(struct roll_engine *e, struct member *m)
     }
 }
 
+/* The rank was refused a CommSplit: it makes the call again, and that is the same creation (creation_split). */
+static void note_split(struct source *s, const struct roll_record *rec)
+{
+    struct member *m = source_member(s, rec->comm);
+    struct refused_member *own = m ? refused_make_member(m) : NULL;
+    uint64_t at = roll_seal_ticket(rec->seal) + 1;
+    if (own && own->split_at != at) { /* it comes again when the call has returned */
+        own->split_at = at;
+        own->splits++;
+    }
+}
+
 void refused_last(struct roll_engine *e, struct source *s, const struct roll_record *rec)
 {
     bool leaves = rec->op == ROLL_OP_COMM_DESTROY || rec->op == ROLL_OP_COMM_ABORT || rec->op == ROLL_OP_COMM_FINALIZE;
@@ -225,6 +237,9 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     if (call_failed(rec)) {
         struct refused_engine *own = refused_of_engine(e);
         s->failed = *rec;
+        if (rec->op == ROLL_OP_COMM_SPLIT) {
+            note_split(s, rec);
+        }
         own->errors = true;
         own->declined = own->declined || call_declined(rec);
     }

@@ -224,7 +224,7 @@ void refused_tell_once(struct roll_engine *e, struct refused_case *t)
                  number = refused_speak(e, t, before ? before : told_of_end(e, t));
         say_remember(e, place_key(t), number);
         if (number != 0 && t->certainty == ROLL_SUSPECTED && t->waiter && t->comm) {
-            doubt_call(e, number, t->waiter, roll_seal_ticket(t->waits->seal), t->rank, t->comm);
+            doubt_call(e, number, t->mutes, t->waiter, roll_seal_ticket(t->waits->seal), t->rank, t->comm);
         }
         note_ends(e, t, number);
     }

@@ -27,7 +27,7 @@ struct doubt {
     struct doubt *next;
 };
 
-void doubt_call(struct roll_engine *e, uint64_t number, const struct source *waiter, uint64_t ticket,
+void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm)
 {
     struct block b = {.rank = e->source[source_index(e, absent)],
@@ -35,11 +35,11 @@ void doubt_call(struct roll_engine *e, uint64_t number, const struct source *wai
                       .ticket = ticket,
                       .comm = comm};
     (void)roll_rankset_add(&b.absent, absent->world);
-    doubt_add(e, number, &b);
+    doubt_add(e, number, mutes, &b);
     roll_rankset_fini(&b.absent);
 }
 
-void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
+void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct block *b)
 {
     uint32_t n = 0;
     struct doubt **at = &e->doubt;
@@ -56,6 +56,7 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
     d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
+    comms_doubtful(e, mutes, number);
 }
 
 /* Remembers how late the suspected ranks came: a rank that always takes so long is not suspected for it again. */

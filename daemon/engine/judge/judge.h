@@ -41,7 +41,11 @@ void comm_explained(struct roll_engine *e, struct comm *c);
 /* What was told of this place is taken back, and a call that was part of it is gone: the silence that began there ends.
  */
 void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq);
-/* A suspicion is withdrawn: the silences that it began end, and what is wrong besides is told. */
+/* The communicators that have fallen silent since there had been `mutes` of e->mutes did so for verdict `number`,
+ * a suspicion. To go by how many verdicts had been said before each was rejected: a communicator may fall silent for
+ * one that has been said already, or for none, and would then seem to do so for the next one. */
+void comms_doubtful(struct roll_engine *e, uint64_t mutes, uint64_t number);
+/* A suspicion is withdrawn: the silences that rest on it end, and what is wrong besides is told. */
 void comms_taken_back(struct roll_engine *e, uint64_t number);
 /* What happens at this collective is a consequence. */
 bool comm_silent_at(const struct comm *c, uint32_t seq);
@@ -60,6 +64,9 @@ bool source_held_by(const struct roll_engine *e, const struct source *s, const s
 void silence_over(struct roll_engine *e, struct source *s, const struct roll_record *rec);
 void silence_waited(struct roll_engine *e, struct source *s, const struct roll_record *wait);
 void silence_gone(struct roll_engine *e, struct member *m);
+/* A rank that gave up (source_gave_up) has made this call: where it is a collective or a message, the rank goes on, and
+ * what it leaves or ends in later does not follow from that trouble. */
+void silence_made(struct source *s, const struct roll_record *rec);
 /* From now on it is known that ranks are stuck, and why. */
 void silence_trouble(struct roll_engine *e);
 /* Ends the silences that all members had got past before they began; to be called while e->mute_fresh is set. */
@@ -296,10 +303,11 @@ struct judge_ask {
 
 /* doubt.c: suspicions that come to nothing */
 
-/* Verdict `number` is a suspicion that rests on the call of b: it is withdrawn when the call gets complete. */
-void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b);
+/* Verdict `number` is a suspicion that rests on the call of b: it is withdrawn when the call gets complete. With it end
+ * the silences that had begun for it: those behind the first `mutes` of e->mutes. */
+void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct block *b);
 /* The same, where `waiter` waits in a call on this communicator for one rank. */
-void doubt_call(struct roll_engine *e, uint64_t number, const struct source *waiter, uint64_t ticket,
+void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm);
 /* Withdraws the suspicions that have come to nothing. */
 void doubts_look(struct roll_engine *e);

@@ -10,6 +10,10 @@
  *
  * A rank that has gone on for long without getting past the trouble goes on beside it (on other streams and
  * communicators, where nobody waits for the calls that are stuck). The trouble does not explain that rank any more.
+ *
+ * Times of several hosts compare by the clocks that their rings came with (source_line), and by the engine's own time.
+ * The wall clock of the moment was rejected: where it is set back, no call is behind the trouble for as long, and where
+ * it is set forward, all are that came before.
  */
 #include "daemon/engine/judge/silence.h"
 
@@ -19,7 +23,7 @@ bool silence_is_beyond(const struct member *m, const struct source *s, const str
 {
     const struct comm *c = m->comm;
     if (c->mute_seq == NO_SEQ || roll_op_class(rec->op) != ROLL_CLASS_COLL) {
-        return source_wall(s, rec) >= c->mute_ns && roll_seal_ticket(rec->seal) >= s->fast_next;
+        return source_line(s, rec) >= c->mute_ns && roll_seal_ticket(rec->seal) >= s->fast_next;
     }
     return rec->count != 0 && rec->seq >= c->mute_seq;
 }
@@ -86,7 +90,7 @@ static uint64_t job_wall(struct roll_engine *e)
     if (e->wall_clock != e->clock + 1 || e->records - e->wall_records >= e->sources) {
         uint64_t first = 0, second = 0;
         for (uint32_t i = 0; i < e->sources; i++) {
-            uint64_t last = e->source[i]->last_ns;
+            uint64_t last = e->source[i]->last_line;
             second = last > first ? first : last > second ? last : second;
             first = last > first ? last : first;
         }
@@ -110,7 +114,7 @@ void silence_trouble(struct roll_engine *e)
 static void note_fast(struct roll_engine *e, struct source *s, uint64_t from)
 {
     uint64_t by = e->now + e->config.stall_ns;
-    if (s->last_ns > (by < from ? by : from)) {
+    if (s->last_line > (by < from ? by : from)) {
         s->fast_next = s->next;
     }
 }
@@ -125,7 +129,8 @@ static void mute(struct roll_engine *e, struct comm *c, uint32_t seq, uint64_t w
     c->muted = true;
     comm_stir(c);
     c->mute_seq = seq;
-    c->mute_numbers = e->numbers;
+    c->mute_turn = ++e->mutes;
+    c->mute_doubt = 0;
     /* The call is known by now, so a time that is far later than that of the job is damaged. Records that are read at
      * once are later than the last tick by what the reader was behind. */
     bool later = wall > e->trouble_wall + e->config.stall_ns;
@@ -146,7 +151,7 @@ void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq)
 {
     uint64_t newest = 0;
     for (uint32_t r = 0; r < c->size; r++) {
-        uint64_t at = c->member[r].source == NO_SOURCE ? 0 : e->source[c->member[r].source]->last_ns;
+        uint64_t at = c->member[r].source == NO_SOURCE ? 0 : e->source[c->member[r].source]->last_line;
         newest = at > newest ? at : newest;
     }
     mute(e, c, seq, newest + 1);
@@ -154,17 +159,35 @@ void comm_mute(struct roll_engine *e, struct comm *c, uint32_t seq)
 
 void comm_mute_at(struct roll_engine *e, struct comm *c, const struct source *s, const struct roll_record *rec)
 {
-    mute(e, c, roll_op_class(rec->op) == ROLL_CLASS_COLL ? rec->seq : NO_SEQ, source_wall(s, rec));
+    mute(e, c, roll_op_class(rec->op) == ROLL_CLASS_COLL ? rec->seq : NO_SEQ, source_line(s, rec));
+}
+
+/* The rank has made no collective or message since the member left its communicator, as far as the log goes back. */
+static bool makes_none_since(const struct source *s, const struct member *m)
+{
+    uint64_t ticket = s->next;
+    for (uint64_t n = 0; n <= s->log_mask && ticket-- > 0; n++) {
+        const struct entry *entry = source_entry(s, ticket);
+        if (!entry || silence_is_call(&entry->rec)) {
+            return !entry;
+        }
+        bool leaves = entry->rec.op == ROLL_OP_COMM_DESTROY || entry->rec.op == ROLL_OP_COMM_FINALIZE;
+        if (leaves && source_member(s, entry->rec.comm) == m) {
+            return true;
+        }
+    }
+    return true;
 }
 
 void comm_mute_behind(struct roll_engine *e, const struct member *m, const struct source *s,
                       const struct roll_record *rec)
 {
     bool fresh = !m->comm->muted;
-    mute(e, m->comm, m->next, source_wall(s, rec));
+    mute(e, m->comm, m->next, source_line(s, rec));
     for (uint32_t r = 0; fresh && r < m->comm->size; r++) {
         const struct member *o = &m->comm->member[r];
-        if (o->gone && !o->passed && o->source != NO_SOURCE) { /* it was read before the rank that tells why */
+        /* It was read before the rank that tells why. */
+        if (o->gone && !o->passed && o->source != NO_SOURCE && makes_none_since(e->source[o->source], o)) {
             e->source[o->source]->gave_up = e->source[o->source]->next;
         }
     }
@@ -213,8 +236,7 @@ bool source_explained(const struct source *s)
 
 bool source_gave_up(const struct source *s)
 {
-    bool goes_on = silence_is_call(&s->last) && roll_seal_ticket(s->last.seal) >= s->gave_up;
-    return s->gave_up != 0 && !goes_on;
+    return s->gave_up != 0;
 }
 
 bool source_held_by(const struct roll_engine *e, const struct source *s, const struct queue *q)

@@ -29,10 +29,18 @@ void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq)
     }
 }
 
+void comms_doubtful(struct roll_engine *e, uint64_t mutes, uint64_t number)
+{
+    for (uint32_t i = 0; e->mutes != mutes && i < e->comms; i++) {
+        struct comm *c = e->comm[i];
+        c->mute_doubt = c->muted && c->mute_turn > mutes ? number : c->mute_doubt;
+    }
+}
+
 void comms_taken_back(struct roll_engine *e, uint64_t number)
 {
     for (uint32_t i = 0; e->muted_comms > 0 && i < e->comms; i++) {
-        if (e->comm[i]->muted && e->comm[i]->mute_numbers + 1 == number) {
+        if (e->comm[i]->muted && e->comm[i]->mute_doubt == number) {
             unmute(e, e->comm[i]);
         }
     }
@@ -69,6 +77,13 @@ void silence_gone(struct roll_engine *e, struct member *m)
         struct source *s = e->source[m->source];
         s->gave_up = m->comm->explains ? s->next : s->gave_up;
         pass(e, m, true);
+    }
+}
+
+void silence_made(struct source *s, const struct roll_record *rec)
+{
+    if (silence_is_call(rec) && roll_seal_ticket(rec->seal) >= s->gave_up) {
+        s->gave_up = 0;
     }
 }
 

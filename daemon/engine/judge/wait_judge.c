@@ -186,7 +186,8 @@ static bool is_open(const struct block *b)
 static bool went_on(const struct roll_engine *e, const struct source *s)
 {
     uint64_t long_after = e->config.suspect_ns;
-    return s->seen >= e->trouble_ns + long_after && s->last_ns >= e->trouble_wall + long_after && !source_explained(s);
+    return s->seen >= e->trouble_ns + long_after && s->last_line >= e->trouble_wall + long_after &&
+           !source_explained(s);
 }
 
 /*

@@ -171,13 +171,14 @@ struct comm {
     bool retires; /* it will be given up in the next tick: detect_lowered.c */
 
     /* its silence: silence.c */
-    bool explains;         /* besides, its members are stuck for that cause */
-    uint32_t zeros;        /* calls of no elements that its members have made */
-    uint32_t mute_seq;     /* the collective at which the trouble began; NO_SEQ: not a collective */
-    uint64_t mute_ns;      /* wall clock of the call at which the trouble began */
-    uint64_t mute_wall;    /* wall clock at which the trouble became known */
-    uint64_t mute_numbers; /* how many verdicts had been said before it */
-    uint32_t era;          /* silences that have ended: a part of the keys of what is said once */
+    bool explains;       /* besides, its members are stuck for that cause */
+    uint32_t zeros;      /* calls of no elements that its members have made */
+    uint32_t mute_seq;   /* the collective at which the trouble began; NO_SEQ: not a collective */
+    uint64_t mute_ns;    /* wall clock of the call at which the trouble began */
+    uint64_t mute_wall;  /* wall clock at which the trouble became known */
+    uint64_t mute_turn;  /* how many silences of communicators had begun by then, with it */
+    uint64_t mute_doubt; /* the suspicion that it rests on: it ends where that is withdrawn; 0 = none */
+    uint32_t era;        /* silences that have ended: a part of the keys of what is said once */
 
     /* its disagreements: align.c */
     uint64_t held_ns;         /* patience clock at which the judging began */

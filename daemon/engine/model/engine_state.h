@@ -140,6 +140,7 @@ struct roll_engine {
     uint64_t looks;  /* ranks that ticks have looked at, for the same purpose */
     uint32_t held_comms;  /* communicators with a disagreement that is being judged */
     uint32_t muted_comms; /* communicators that are silent: silence.c */
+    uint64_t mutes;       /* how often a communicator has fallen silent */
     uint32_t ended;       /* processes that have ended, one way or another */
     uint32_t aborts;      /* members that have aborted their communicator */
     bool mute_fresh;      /* a communicator has been silenced since silence_settle ran */

@@ -451,6 +451,24 @@ uint64_t source_wall(const struct source *s, const struct roll_record *rec)
     return rec->enter_ns + (uint64_t)s->offset;
 }
 
+uint64_t source_line(const struct source *s, const struct roll_record *rec)
+{
+    return rec->enter_ns + (uint64_t)s->line;
+}
+
+void source_set_line(struct source *s, int64_t offset)
+{
+    uint64_t step = (uint64_t)offset - (uint64_t)s->line;
+    uint64_t *const noted[] = {&s->last_line, &s->back_wall, &s->step_wall, &s->again_wall};
+    for (size_t i = 0; i < sizeof(noted) / sizeof(noted[0]); i++) {
+        *noted[i] += *noted[i] != 0 ? step : 0;
+    }
+    s->line = offset;
+    if ((int64_t)step > 0) { /* what was made before a trouble must not look as if it had been made behind it */
+        s->fast_next = s->next;
+    }
+}
+
 /*
  * The newest record of this loop of polls is young enough to say that the loop goes on. A loop makes five records a
  * second, an older loop one, and each is believed for three times as long as passes until the next. A loop that is

@@ -156,8 +156,10 @@ struct source {
     uint64_t turn_until;  /* when that thread has come back from its calls, by the clock of the records */
     uint64_t seen;        /* patience clock at which anything came from this source */
     uint64_t calm;        /* clock of suspicion at that moment */
-    int64_t offset;       /* wall clock minus the clock of the records: roll_engine_clock */
-    uint64_t last_ns;     /* wall clock of the newest record that is no poll */
+    int64_t offset;       /* wall clock minus the clock of the records, as people are shown it: roll_engine_clock */
+    int64_t line;         /* the same by which calls are judged: roll_engine_clock_set */
+    uint64_t last_ns;     /* wall clock of the newest record that is no poll, as people are shown it; */
+    uint64_t last_line;   /* and as it is judged by */
     uint64_t fast_next;   /* the calls below this ticket are of a clock that goes fast: silence.c */
     uint64_t records, calls, lost;
     uint64_t last_key;         /* key of the communicator of `last`; 0 = none */
@@ -213,7 +215,7 @@ struct source {
     bool unheard;       /* the agent of the rank is silent, or the rank was left aside */
     bool aside;         /* the latter */
     uint64_t gave_up;   /* ticket + 1 of the call by which it left a communicator in whose trouble, which had been told,
-                           it was stuck; 0 = none */
+                           it was stuck; 0 = none, or it has made a collective or a message since */
     uint64_t excuse;    /* ticket + 1 of a call in which the rank waits for a reason that has been told; 0 = none */
 
     /* records that are missing */
@@ -400,8 +402,12 @@ int source_log_grow(struct source *s);
 /* Halves the log: what it held of the older tickets is gone. 0, NOMEM. */
 int source_log_shrink(struct source *s);
 void source_log_free(struct source *s);
-/* The wall clock at which the host entered this call. */
+/* The wall clock at which the host entered this call, as people are shown it. */
 uint64_t source_wall(const struct source *s, const struct roll_record *rec);
+/* The same as calls are judged by: a clock that is set does not move it. */
+uint64_t source_line(const struct source *s, const struct roll_record *rec);
+/* From here on calls are judged by this offset, those that are known as well. */
+void source_set_line(struct source *s, int64_t offset);
 /* Something came from this source: its silence begins anew. */
 void source_news(const struct roll_engine *e, struct source *s);
 /* The rank is heard, and nothing has come from it for `ns` of the clock of suspicion. */

@@ -216,6 +216,116 @@ static void test_ranks_that_nobody_tells_are_those_of_the_communicator_of_all(vo
     }
 }
 
+/* All ranks of the story split the communicator, which `odd` is refused: the others wait there. */
+static void refused_split(struct story *t, uint32_t w, uint32_t odd)
+{
+    for (uint32_t r = 0; r < t->sim->ranks; r++) {
+        struct roll_record *rec = sim_record(t->sim, r, ROLL_OP_COMM_SPLIT, w);
+        rec->count = 0;
+        rec->peer = 0;
+        rec->result = r == odd ? SCENE_BAD : 0;
+        if (r != odd) {
+            rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+        }
+    }
+    story_pass(t, 3 * S_);
+}
+
+static void expect_said(struct story *t, const char *what, uint32_t rank)
+{
+    char said[STORY_SAID], want[STORY_SAID] = "";
+    if (what) {
+        snprintf(want, sizeof(want), "%s %u", what, rank);
+    }
+    assert_string_equal(story_said(t, ROLL_VERDICT_NONE, said), want);
+}
+
+/*
+ * A rank is refused its part in a split, which is told; it makes the call again, and the job goes on. Then another rank
+ * is refused another split, or never comes to one, or the first one is killed: that is told as if nothing had been.
+ */
+static void test_what_comes_after_a_refused_split_is_told(void **state)
+{
+    (void)state;
+    enum { REFUSED_AGAIN, NEVER_COMES, KILLED, HEALTHY, WAYS };
+    static const uint32_t sizes[] = {2, 3, 8};
+    for (uint32_t i = 0; i < 3 * 2 * WAYS; i++) {
+        uint32_t n = sizes[i % 3], way = i / 6, odd = n - 1;
+        bool before = i / 3 % 2 != 0;
+        struct story t;
+        story_open(&t, n, i % 3);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, AR, 64);
+        if (before) {
+            refused_split(&t, w, odd);
+            expect_said(&t, "proven call-refused", odd);
+            sim_record(t.sim, odd, ROLL_OP_COMM_SPLIT, w)->peer = 0;
+            for (uint32_t r = 0; r < odd; r++) {
+                story_return(&t, r);
+            }
+        }
+        for (int k = 0; k < 3; k++) {
+            sim_all(t.sim, w, AR, 64);
+            scene_sync_all(t.sim);
+        }
+        story_pass(&t, 3 * S_);
+        expect_said(&t, NULL, 0);
+        if (way == REFUSED_AGAIN) {
+            refused_split(&t, w, 0);
+            expect_said(&t, "proven call-refused", 0);
+        } else if (way == NEVER_COMES) {
+            for (uint32_t r = 1; r < n; r++) {
+                struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_SPLIT, w);
+                rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+            }
+            story_pass(&t, 40 * S_);
+            expect_said(&t, "suspected init-missing", 0);
+        } else if (way == KILLED) {
+            sim_proc(t.sim, odd, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
+            story_pass(&t, 3 * S_);
+            expect_said(&t, "proven rank-dead", odd);
+        }
+        story_pass(&t, 20 * S_);
+        expect_said(&t, NULL, 0);
+        story_close(&t);
+    }
+}
+
+/* Rank 0 has not come back yet from the creation of a communicator that the others split already, and of these one is
+ * refused that: who waits in the creation itself is not asked for all. */
+static void test_a_refused_split_is_told_beside_a_creation_that_goes_on(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {3, 8};
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t n = sizes[i % 2], odd = n - 1;
+        struct story t;
+        story_open(&t, n, i / 2);
+        uint32_t w = sim_world(t.sim);
+        for (uint32_t r = 0; r < n; r++) {
+            struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_INIT, w);
+            rec->count = n;
+            rec->peer = (int32_t)r;
+            if (r == 0) {
+                rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+            }
+        }
+        for (uint32_t r = 1; r < n; r++) {
+            struct roll_record *rec = sim_record(t.sim, r, ROLL_OP_COMM_SPLIT, w);
+            rec->peer = 0;
+            rec->result = r == odd ? SCENE_BAD : 0;
+            if (r != odd) {
+                rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+            }
+        }
+        story_pass(&t, 3 * S_);
+        expect_said(&t, "proven call-refused", odd);
+        story_pass(&t, 3 * S_);
+        expect_said(&t, NULL, 0);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_restarted_rank_that_is_late_is_not_given_up),
         cmocka_unit_test(test_creations_without_definition_are_told_apart),
         cmocka_unit_test(test_success_of_another_communicator_makes_none),
+        cmocka_unit_test(test_what_comes_after_a_refused_split_is_told),
+        cmocka_unit_test(test_a_refused_split_is_told_beside_a_creation_that_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,12 +131,58 @@ static void test_who_leaves_long_after_the_trouble_is_told(void **state)
     }
 }
 
+/* How rank 0 goes once they have given up the exchange and gone on without it: it leaves the world before the others
+ * do; or all have left the world, and it ends while the others make calls on a communicator that was made since. */
+enum later { LEAVES_WORLD, ENDS_BEHIND_WORLD, LATERS };
+
+static void later_fault(struct job *job, enum later how)
+{
+    struct sim *sim = job->sim;
+    uint32_t next = sim_comm(sim, "next", NULL, sim->ranks);
+    for (int k = 0; k < 3; k++) {
+        sim_all(sim, how == LEAVES_WORLD ? job->w : next, AR, 64);
+        scene_sync_all(sim);
+    }
+    for (uint32_t r = 0; r < (how == LEAVES_WORLD ? 1 : sim->ranks); r++) {
+        (void)sim_record(sim, r, ROLL_OP_COMM_DESTROY, job->w);
+    }
+    if (how == ENDS_BEHIND_WORLD) {
+        sim_proc(sim, 0, ROLL_PROC_FINISHED, SIM_EXIT(1));
+    }
+    for (uint32_t r = 1; r < sim->ranks; r++) {
+        sim_call(sim, r, how == LEAVES_WORLD ? job->w : next, AR, 64);
+        sim_stuck(sim, r);
+    }
+}
+
+/* They give up the exchange that goes wrong, and the job goes on without it for a while: what they leave undone then
+ * is as new as where nothing was wrong before, also where the last thing that they do is to leave something. */
+static void test_who_goes_on_after_it_gave_up_is_told(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES * LATERS * 2; i++) {
+        bool differs = i % 2 != 0;
+        enum later how = (enum later)(i / 2 % LATERS);
+        struct job job = begin(sizes[i / 2 / LATERS]);
+        exchanges(&job, differs);
+        for (uint32_t r = 0; r < 2; r++) {
+            (void)sim_record(job.sim, r, ROLL_OP_COMM_DESTROY, job.ep[0]);
+        }
+        later_fault(&job, how);
+        static const char *const want[LATERS][2] = {
+            {"proven call-skipped 0", "proven call-skipped 0; proven moe-recompute-differs 1"},
+            {"proven rank-finished 0", "proven moe-recompute-differs 1; proven rank-finished 0"}};
+        expect(&job, want[how][differs]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_leaves_for_what_has_been_told_is_not_told_again),
         cmocka_unit_test(test_who_leaves_for_nothing_that_is_known_is_told),
         cmocka_unit_test(test_who_leaves_long_after_the_trouble_is_told),
+        cmocka_unit_test(test_who_goes_on_after_it_gave_up_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * test_engine_refused_messages.c: messages, and collectives beside them, that NCCL refuses and that are made again; the
  * engine may hear of the refusal late.
  */
-#include "tests/daemon/engine/scenes.h"
+#include "tests/daemon/engine/story.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <stdint.h>
 /* cmocka.h needs the four above first. */
 #include <cmocka.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,44 @@ static void test_a_difference_in_a_call_that_does_not_return_is_suspected(void *
     }
 }
 
+/* A refused message for which its receiver waits is told. It is made again, and the job goes on, or nothing else
+ * happens: the end of that rank later is told as that of any rank. */
+static void test_who_is_killed_long_after_a_refused_message_is_told(void **state)
+{
+    (void)state;
+    static const uint32_t few[] = {2, 3, 8};
+    for (uint32_t i = 0; i < 3 * 3 * 2; i++) {
+        uint32_t n = few[i % 3];
+        bool before = i >= 9;
+        char said[STORY_SAID];
+        struct story t;
+        story_open(&t, n, i / 3 % 3);
+        uint32_t w = sim_world(t.sim);
+        sim_all(t.sim, w, AR, 64);
+        if (before) {
+            sim_recv(t.sim, 1, w, 0, 100);
+            sim_stuck(t.sim, 1);
+            refused_send(t.sim, 0, w, 1, 100, HEARD_AT_ONCE, 0);
+            story_pass(&t, 8 * S_);
+            assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), "suspected call-refused 0");
+            sim_sync(t.sim, 0);
+            sim_send(t.sim, 0, w, 1, 100);
+            sim_sync(t.sim, 0);
+            story_return(&t, 1);
+        }
+        for (int k = 0; k < 30; k++) {
+            sim_all(t.sim, w, AR, 64);
+            scene_sync_all(t.sim);
+            story_pass(&t, S_);
+        }
+        assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), before ? "withdrawn call-refused" : "");
+        sim_proc(t.sim, 0, ROLL_PROC_DEAD, SIM_SIGNAL(SIGKILL));
+        story_pass(&t, 10 * S_);
+        assert_string_equal(story_said(&t, ROLL_VERDICT_NONE, said), "proven rank-dead 0");
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_news_that_come_after_the_retry),
         cmocka_unit_test(test_a_refused_collective_whose_news_is_late),
         cmocka_unit_test(test_a_group_of_messages_that_is_refused),
+        cmocka_unit_test(test_who_is_killed_long_after_a_refused_message_is_told),
         cmocka_unit_test(test_a_difference_in_a_call_that_does_not_return_is_suspected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
