@@ -24,6 +24,7 @@ struct doubt {
     bool elsewhere;              /* it says that these are busy or stuck elsewhere */
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
+    uint64_t said;               /* and that at which it was suspected */
     struct doubt *next;
 };
 
@@ -51,8 +52,12 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
     if (!d) {
         return;
     }
-    *d = (struct doubt){
-        .number = number, .waiter = b->waiter, .ticket = b->ticket, .since = b->rank->seen, .comm = b->comm};
+    *d = (struct doubt){.number = number,
+                        .waiter = b->waiter,
+                        .ticket = b->ticket,
+                        .since = b->rank->seen,
+                        .said = e->clock,
+                        .comm = b->comm};
     d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
@@ -78,6 +83,19 @@ static bool has_made(const struct roll_engine *e, const struct member *m, uint64
     return !own || !source_group_open(e->source[m->source], &own->rec);
 }
 
+/* Since the suspicion the member has made its side of this call, or of one behind it, and NCCL has refused it, so that
+ * it does not count: the rank is elsewhere no more, and what keeps the waiter is the refusal. */
+static bool was_refused(const struct doubt *d, const struct source *s, const struct member *m,
+                        const struct roll_record *call)
+{
+    const struct roll_record *rec = &s->failed;
+    enum roll_op_class class = roll_op_class(call->op);
+    const struct member *w = source_member(d->waiter, call->comm);
+    bool there = s->failed_clock >= d->said && rec->op != ROLL_OP_NONE && roll_op_class(rec->op) == class &&
+                 source_member(s, rec->comm) == m && rec->seq >= call->seq;
+    return there && (class != ROLL_CLASS_P2P || (w && rec->peer == w->rank && rec->op != call->op));
+}
+
 /* All who were said to be elsewhere have made the call. It is asked in each tick, and mostly the first one of them has
  * not, so it goes on where it has come to. */
 static bool have_come(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
@@ -86,8 +104,9 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     if (d->elsewhere && class == ROLL_CLASS_P2P && entry->pair) {
         unsigned other = !p2p_side(&entry->rec);
         const struct member *m = &d->comm->member[entry->pair->end[other]];
-        return p2p_complete(entry) && m->source != NO_SOURCE &&
-               has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other]);
+        return m->source != NO_SOURCE &&
+               (was_refused(d, e->source[m->source], m, &entry->rec) ||
+                (p2p_complete(entry) && has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other])));
     }
     if (!d->elsewhere || class != ROLL_CLASS_COLL) {
         return false;
@@ -95,7 +114,7 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     for (; d->come < d->comm->size; d->come++) {
         const struct member *m = &d->comm->member[d->come];
         const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-        if (s && roll_rankset_has(&d->absent, s->world) &&
+        if (s && roll_rankset_has(&d->absent, s->world) && !was_refused(d, s, m, &entry->rec) &&
             (!comm_member_issued(m, entry->rec.seq) || !has_made(e, m, source_ticket_of(s, m, entry->rec.seq)))) {
             return false;
         }

@@ -153,6 +153,44 @@ static void what_comes_behind_a_withdrawn_circle_is_told(void **state)
     }
 }
 
+/* The one that was missed comes, and NCCL refuses its call, alone or in a group: it is busy no more, and what is told
+ * of the refusal stands alone. */
+static void who_comes_and_is_refused_is_not_busy(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 9; i++) {
+        uint32_t late = RANKS - 1, grouped = i / 3 == 1, message = i / 3 == 2;
+        open_story(i % 3);
+        for (uint32_t r = 0; r < late; r++) {
+            if (message) {
+                sim_recv(t.sim, r, world, late, 8);
+            } else {
+                sim_call(t.sim, r, world, AR, 8);
+            }
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        if (grouped) {
+            sim_group(t.sim, late);
+            sim_call(t.sim, late, world, AR, 8);
+            sim_group_end(t.sim, late);
+            t.sim->rank[late].event[t.sim->rank[late].events - 1].rec.result = SCENE_BAD;
+        } else if (message) {
+            sim_send(t.sim, late, world, 0, 8)->result = SCENE_BAD;
+        } else {
+            scene_refused(t.sim, late, world, 8, AT_ONCE);
+        }
+        story_feed(&t);
+        roll_engine_tick(t.e, t.now += S_ / 20);
+        expect(BUSY, "withdrawn rank-busy");
+        sim_proc(t.sim, late, ROLL_PROC_FINISHED, SIM_EXIT(1));
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-refused 3");
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +199,7 @@ int main(void)
         cmocka_unit_test(who_has_come_is_named_no_more),
         cmocka_unit_test(who_has_come_behind_another_trouble_is_named_no_more),
         cmocka_unit_test(what_comes_behind_a_withdrawn_circle_is_told),
+        cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
