@@ -326,6 +326,12 @@ static void tell_elsewhere(struct roll_engine *e, const struct block *b, const s
     roll_rankset_fini(&part);
 }
 
+/* The key of what is said of this call while the vote is open: when it is not any more, that is said in its place. */
+static uint64_t open_key(const struct block *b, const struct entry *waits)
+{
+    return say_key(ROLL_VERDICT_CALL_SKIPPED, b->comm->key, waits->rec.seq, UINT64_MAX);
+}
+
 /* Says it, in the place of `earlier`; 0: of nothing. */
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits,
                   uint64_t earlier)
@@ -358,6 +364,9 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     }
     if (v->certainty == ROLL_SUSPECTED) {
         doubt_add(e, v->number, b);
+    }
+    if (open) {
+        say_remember(e, open_key(b, waits), v->number);
     }
     stuck_lone_taken(e, v, &b->absent);
     struct words w = {.used = 0};
@@ -441,6 +450,8 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
+        earlier = say_recall(e, open_key(b, waits));
+        earlier = earlier != 0 && say_stands(e, earlier) ? earlier : 0;
     } else if (has_patience(e, b)) {
         return true;
     } else if (missing_is_told(b->rank)) {

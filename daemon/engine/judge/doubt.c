@@ -8,7 +8,7 @@
  * short, and a suspicion for which there is no room stays as it was said: a job with more of them at once has other
  * trouble. To withdraw nothing was rejected: a reader would take the suspicion for what still holds.
  */
-#include "daemon/engine/judge/judge.h"
+#include "daemon/engine/judge/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,8 @@ struct doubt {
     struct comm *comm;           /* the communicator of that call */
     struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
     bool elsewhere;              /* it says that these are busy or stuck elsewhere */
+    bool open;                   /* these never make the call, and too few others have said whether it was to be made */
+    uint64_t looked;             /* patience clock at which it was last asked who has, where it is open */
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     uint64_t said;               /* and that at which it was suspected */
@@ -59,6 +61,7 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
                         .said = e->clock,
                         .comm = b->comm};
     d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
+    d->open = (b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED || b->kind == BLOCK_FINISHED) && b->camp == CAMP_OPEN;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
 }
@@ -122,11 +125,28 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     return true;
 }
 
+/* The vote on the call was open, and is not any more: the walk comes to it again, and what it finds is certain. Asking
+ * is dear where there are many communicators, so it is asked now and then. */
+static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct entry *entry)
+{
+    bool beside;
+    if (!d->open || !entry || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL ||
+        e->clock - d->looked < e->config.stall_ns) {
+        return;
+    }
+    d->looked = e->clock;
+    d->open = block_camp(e, d->comm, entry->rec.seq, &beside) == CAMP_OPEN;
+    if (!d->open) {
+        comms_taken_back(e, d->number);
+    }
+}
+
 void doubts_look(struct roll_engine *e)
 {
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
+        look_at_vote(e, d, entry);
         bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */

@@ -191,6 +191,33 @@ static void who_comes_and_is_refused_is_not_busy(void **state)
     }
 }
 
+/* One has left without a call, one waits in it, and the others have not come yet: they decide. When they have come to
+ * the call as well, it is certain who is wrong. */
+static void what_the_others_decide_is_proven_when_they_have(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_record(t.sim, 0, ROLL_OP_COMM_ABORT, world);
+        sim_call(t.sim, 1, world, AR, 8);
+        sim_stuck(t.sim, 1);
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected call-skipped 0; suspected rank-busy 2-3");
+        sim_call(t.sim, 2, world, AR, 8);
+        sim_stuck(t.sim, 2);
+        story_pass(&t, LONG);
+        expect(BUSY, "");
+        sim_call(t.sim, 3, world, AR, 8);
+        sim_stuck(t.sim, 3);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-skipped 0; withdrawn rank-busy");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1); /* and what was suspected stands no more */
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +227,7 @@ int main(void)
         cmocka_unit_test(who_has_come_behind_another_trouble_is_named_no_more),
         cmocka_unit_test(what_comes_behind_a_withdrawn_circle_is_told),
         cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
+        cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
