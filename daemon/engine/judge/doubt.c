@@ -22,6 +22,8 @@ struct doubt {
     struct comm *comm;           /* the communicator of that call */
     struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
     bool elsewhere;              /* it says that these are busy or stuck elsewhere */
+    const struct source *alone;  /* the only one of them; NULL: there are several, or none is elsewhere */
+    uint64_t from;               /* the ticket of its next record when it was suspected */
     bool open;                   /* these never make the call, and too few others have said whether it was to be made */
     uint64_t looked;             /* patience clock at which it was last asked who has, where it is open */
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
@@ -61,6 +63,8 @@ void doubt_add(struct roll_engine *e, uint64_t number, const struct block *b)
                         .said = e->clock,
                         .comm = b->comm};
     d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
+    d->alone = d->elsewhere && roll_rankset_count(&b->absent) == 1 ? b->rank : NULL;
+    d->from = b->rank->next;
     d->open = (b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED || b->kind == BLOCK_FINISHED) && b->camp == CAMP_OPEN;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
@@ -125,6 +129,16 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     return true;
 }
 
+/* The only one who was said to be elsewhere has made calls since, beside the one that is waited for, and its host
+ * waits: why it does, and who left out what, is another matter. Where it stays elsewhere it is told again, as it has
+ * called. */
+static bool waits_itself(const struct roll_engine *e, const struct doubt *d)
+{
+    const struct source *s = d->alone;
+    return s && source_alive(s) && roll_seal_ticket(s->last.seal) >= d->from && source_pending(s) &&
+           source_blocked(e, s);
+}
+
 /* The vote on the call was open, and is not any more: the walk comes to it again, and what it finds is certain. Asking
  * is dear where there are many communicators, so it is asked now and then. */
 static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct entry *entry)
@@ -148,20 +162,24 @@ void doubts_look(struct roll_engine *e)
         const struct entry *entry = source_entry(d->waiter, d->ticket);
         look_at_vote(e, d, entry);
         bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
+        bool beside = !come && !complete && waits_itself(e, d);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
-        if (!come && (!complete || (entry && dead && d->elsewhere))) {
+        if (!come && !beside && (!complete || (entry && dead && d->elsewhere))) {
             at = &d->next;
             continue;
         }
         const struct member *m = entry ? source_member(d->waiter, entry->rec.comm) : NULL;
         bool given_up = m && (m->ended != 0 || m->comm->aborted || m->comm->overflow);
         char why[96];
-        snprintf(why, sizeof(why), "the call was %s after all, %.1f s later",
+        snprintf(why, sizeof(why),
+                 beside ? "the rank has gone on, and waits itself" : "the call was %s after all, %.1f s later",
                  come && !(complete && !dead) ? "made" : "completed", (double)(e->clock - d->since) / 1e9);
         if ((come || !dead) && !given_up && say_withdraw(e, d->number, why)) {
-            learn(e, d);
+            if (!beside) {
+                learn(e, d);
+            }
             comms_taken_back(e, d->number);
         }
         *at = d->next;

@@ -218,6 +218,34 @@ static void what_the_others_decide_is_proven_when_they_have(void **state)
     }
 }
 
+/* The one that was said to be busy leaves the message out for which it was waited, and waits for the others: it is busy
+ * no more, and what it left out is what stands. */
+static void who_goes_on_and_waits_itself_is_not_busy(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_send(t.sim, 0, world, 3, 8);
+        sim_stuck(t.sim, 0);
+        for (uint32_t r = 1; r < 3; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        sim_call(t.sim, 3, world, AR, 8); /* it may come to the message yet */
+        story_pass(&t, SOON);
+        expect(BUSY, "");
+        sim_stuck(t.sim, 3);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +256,7 @@ int main(void)
         cmocka_unit_test(what_comes_behind_a_withdrawn_circle_is_told),
         cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
         cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
+        cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
