@@ -246,6 +246,28 @@ static void who_goes_on_and_waits_itself_is_not_busy(void **state)
     }
 }
 
+/* The one that was said to be busy leaves the communicator without the call. */
+static void who_leaves_is_told_in_place_of_the_suspicion(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        for (uint32_t r = 0; r + 1 < RANKS; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        sim_record(t.sim, 3, ROLL_OP_COMM_ABORT, world);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-skipped 3");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +279,7 @@ int main(void)
         cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
         cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
         cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
+        cmocka_unit_test(who_leaves_is_told_in_place_of_the_suspicion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
