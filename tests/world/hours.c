@@ -40,7 +40,8 @@ static int by_begin(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The calls of all ranks, each with the work that it has begun, in order. Owned. */
+/* The calls of all ranks, each with the work that it has begun, in order. Who never comes back from a call is left out
+ * from there on: the others may pause all the same. Owned. */
 static struct span *spans_of(const struct story *story, uint32_t ranks, size_t *count)
 {
     struct span *span = malloc((size_t)RANKS_MAX * LOGS_MAX * sizeof(*span));
@@ -52,7 +53,8 @@ static struct span *spans_of(const struct story *story, uint32_t ranks, size_t *
         for (uint32_t i = 0; i < story->rank[r].logs; i++) {
             const struct log *log = &story->rank[r].log[i];
             uint64_t done = log->done_ns == NEVER ? 0 : log->done_ns;
-            span[n++] = (struct span){log->enter_ns, log->back_ns > done ? log->back_ns : done};
+            uint64_t back = log->back_ns == NEVER ? log->enter_ns : log->back_ns;
+            span[n++] = (struct span){log->enter_ns, back > done ? back : done};
         }
     }
     qsort(span, n, sizeof(*span), by_begin);

@@ -39,7 +39,7 @@ extern bool play_loud; /* logs of the daemons are shown */
 /* Removes what a process has left that was ended while it played. */
 void play_clean(pid_t pid);
 
-/* world_play.c */
+/* play.c */
 /* The program, the mistake in it and what its ranks do; made by plan_try. */
 struct script {
     struct program program;

@@ -8,9 +8,8 @@
  *
  * Joining late is ordinary (imports, data), so absence is suspected after suspect_ns. It is proven when the process of
  * an absent rank is dead or has ended and was not started again, or when an absent rank has left the parent. Which
- * ranks are absent from a communicator smaller than the job cannot be known: only their number is said. A nonblocking
- * creation goes on after its call has returned, until ncclCommGetAsyncError says that it has ended or the rank makes
- * its next call (creation_over).
+ * ranks are absent from a communicator smaller than the job cannot be known: only their number is said. Which creation
+ * a rank is inside, init_inside.c knows.
  */
 #include "daemon/engine/detect/creation.h"
 #include "daemon/engine/detect/detector.h"
@@ -23,87 +22,6 @@ struct init_engine {
     uint64_t size;      /* its number of ranks */
 };
 STATE_OF_ENGINE(init)
-
-/* The key of the verdict about the creation that this rank is inside: detect_circular.c may supersede it. */
-uint64_t creation_key(const struct source *s, const struct roll_record *rec)
-{
-    const struct member *m = source_member(s, rec->comm);
-    return say_key(ROLL_VERDICT_INIT_MISSING, rec->op, m ? m->comm->key : rec->count,
-                   (m ? m->splits : s->inits) + (1ull << 32));
-}
-
-/* All members have joined: what was suspected of this creation is withdrawn. What was proven stays. */
-static void joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec)
-{
-    uint64_t key = creation_key(s, rec);
-    if (say_withdraw(e, say_recall(e, key), "all members have joined after all")) {
-        say_forget(e, key);
-        say_forget(e, say_key(key, 1, 0, 0)); /* a later creation with this key may lack members as well */
-    }
-}
-
-static void init_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket,
-                        bool first)
-{
-    struct source *s = e->source[source];
-    if (rec->op != ROLL_OP_COMM_INIT && rec->op != ROLL_OP_COMM_SPLIT) {
-        return;
-    }
-    struct member *parent = rec->op == ROLL_OP_COMM_SPLIT ? source_member(s, rec->comm) : NULL;
-    if (first) {
-        s->inits += rec->op == ROLL_OP_COMM_INIT; /* used where the definition is lost: count_calls */
-        if (parent) {
-            /* Records of earlier splits may be lost. */
-            bool lost = parent->gaps != parent->split_gaps && rec->aux >= parent->splits;
-            parent->splits = lost ? rec->aux + 1u : parent->splits + 1;
-            parent->split_gaps = parent->gaps;
-        }
-    }
-    struct member *made = rec->op == ROLL_OP_COMM_INIT ? source_member(s, rec->comm) : NULL;
-    if (made && first) {
-        comm_made(e, made, rec);
-    } else if (parent && first) {
-        comm_split_made(e, s, parent, rec);
-    }
-    if (roll_seal_state(rec->seal) >= ROLL_STATE_RETURNED && rec->result == 0) {
-        refused_created(s);
-    }
-    bool inside = roll_seal_state(rec->seal) == ROLL_STATE_ENTERED;
-    bool goes_on = roll_seal_state(rec->seal) == ROLL_STATE_RETURNED && rec->result == NCCL_IN_PROGRESS;
-    if ((inside || goes_on) && s->init != ticket + 1) {
-        s->init = ticket + 1;
-        s->init_since = e->clock;
-        s->init_calm = e->calm;
-    } else if (!inside && !goes_on && s->init == ticket + 1) {
-        if (rec->result == 0) {
-            joined(e, s, rec);
-        }
-        s->init = 0;
-    }
-    if (s->init == ticket + 1) {
-        s->init_polled = goes_on;
-    }
-}
-
-void creation_over(struct source *s)
-{
-    s->init = s->init_polled ? 0 : s->init;
-}
-
-void creation_asked(struct roll_engine *e, struct source *s, const struct roll_record *rec)
-{
-    const struct entry *entry = s->init && s->init_polled ? source_entry(s, s->init - 1) : NULL;
-    if (entry && entry->rec.op == ROLL_OP_COMM_INIT && entry->rec.comm != rec->comm) {
-        return; /* the rank has asked about another communicator */
-    }
-    if (entry && entry->rec.op == ROLL_OP_COMM_INIT) {
-        joined(e, s, &entry->rec);
-    }
-    if (entry) {
-        refused_created(s);
-    }
-    creation_over(s);
-}
 
 static void absent_fini(struct absent *a)
 {
@@ -395,8 +313,8 @@ static void look_at_creation(struct roll_engine *e, struct source *s, const stru
     count_absent(e, s, rec, &a);
     bool absent = roll_rankset_count(&a.ranks) > 0 || a.unseen > 0;
     bool all = !absent && !a.unsure && (!m || roll_rankset_count(&a.inside) >= m->comm->size);
-    if (all && m) {        /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
-        joined(e, s, rec); /* why the creation does not end all the same is another matter */
+    if (all && m) {             /* numbers of calls, without a member, are too weak a sign to withdraw a verdict */
+        init_joined(e, s, rec); /* why the creation does not end all the same is another matter */
     } else if (!all && !has_other_reason(e, s, &a) && is_late(e, s, m, &a) && absent &&
                say_once(e, say_key(creation_key(s, rec), 1, roll_rankset_count(&a.never), 0))) {
         tell(e, s, rec, &a);

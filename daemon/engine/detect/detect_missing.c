@@ -326,6 +326,25 @@ static void tell_elsewhere(struct roll_engine *e, const struct block *b, const s
     roll_rankset_fini(&part);
 }
 
+/* The key of what is said of this call while the vote is open: when it is not any more, that is said in its place. */
+static uint64_t open_key(const struct block *b, const struct entry *waits)
+{
+    return say_key(ROLL_VERDICT_CALL_SKIPPED, b->comm->key, waits->rec.seq, UINT64_MAX);
+}
+
+/* What was suspected of this call while the vote was open, or of this rank alone on the communicator while it was
+ * merely quiet; 0: nothing that stands. */
+static uint64_t said_before(const struct roll_engine *e, const struct block *b, const struct entry *waits)
+{
+    const struct missing_source *own = missing_of_source(b->rank);
+    uint64_t number = say_recall(e, open_key(b, waits));
+    if (number == 0 && own && own->named == 1 && own->number != 0) {
+        const struct told *told = say_told(e, own->number);
+        number = told && told->comm_key == b->comm->key && told->certainty == ROLL_SUSPECTED ? own->number : 0;
+    }
+    return number != 0 && say_stands(e, number) ? number : 0;
+}
+
 /* Says it, in the place of `earlier`; 0: of nothing. */
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits,
                   uint64_t earlier, uint64_t mutes)
@@ -358,6 +377,9 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     }
     if (v->certainty == ROLL_SUSPECTED) {
         doubt_add(e, v->number, mutes, b);
+    }
+    if (open) {
+        say_remember(e, open_key(b, waits), v->number);
     }
     stuck_lone_taken(e, v, &b->absent);
     struct words w = {.used = 0};
@@ -441,6 +463,7 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
     if (row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT) {
         comm_mute_at(e, b->comm, b->waiter, &waits->rec);
         comm_explained(e, b->comm);
+        earlier = said_before(e, b, waits);
     } else if (has_patience(e, b)) {
         return true;
     } else if (missing_is_told(b->rank)) {

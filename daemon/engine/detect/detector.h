@@ -164,7 +164,7 @@ bool stuck_stands(struct roll_engine *e, const struct source *s);
  * (rank-stuck), and takes the place of those that name no other rank. */
 void stuck_lone_taken(struct roll_engine *e, struct roll_verdict *v, const struct roll_rankset *ranks);
 
-/* detect_init.c */
+/* init_inside.c */
 /* A nonblocking creation that this source is inside, if any, is over: the source goes on with other calls. */
 void creation_over(struct source *s);
 /* The source has asked for the state of a communicator (rec), and nothing is in progress there. */

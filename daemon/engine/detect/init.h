@@ -1,6 +1,6 @@
 /*
- * init.h: what detect_init.c, which looks for members that have not joined a creation, and init_say.c, which says so,
- * share. Private to these.
+ * init.h: what detect_init.c, which looks for members that have not joined a creation, init_say.c, which says so, and
+ * init_inside.c, which knows where the ranks are, share. Private to these.
  */
 #ifndef ROLL_DAEMON_ENGINE_DETECT_INIT_H
 #define ROLL_DAEMON_ENGINE_DETECT_INIT_H
@@ -23,5 +23,11 @@ static inline bool absent_is_over(const struct absent *a)
 
 /* init_say.c: says the verdict about the creation in which s waits by its call `rec`. */
 void init_say(struct roll_engine *e, struct source *s, const struct roll_record *rec, const struct absent *a);
+
+/* init_inside.c: takes a record, new or grown; the hook of the detector. */
+void init_record(struct roll_engine *e, uint32_t source, const struct roll_record *rec, uint64_t ticket, bool first);
+/* All members have joined the creation that this call of s makes: what was suspected of it is withdrawn. What was
+ * proven stays. */
+void init_joined(struct roll_engine *e, const struct source *s, const struct roll_record *rec);
 
 #endif

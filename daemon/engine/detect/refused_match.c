@@ -136,6 +136,7 @@ static void remember(struct roll_engine *e, struct member *m, const struct roll_
     if (rec->group != 0 && explains_better(e, m, &s->failed, rec)) {
         /* refused_last, which sees each call as it returns, does not see this error: the end of the group bore it */
         s->failed = *rec;
+        s->failed_clock = e->clock;
     }
     if (message && r->open && !explains_better(e, m, &r->rec, rec)) {
         return;
@@ -237,6 +238,7 @@ void refused_last(struct roll_engine *e, struct source *s, const struct roll_rec
     if (call_failed(rec)) {
         struct refused_engine *own = refused_of_engine(e);
         s->failed = *rec;
+        s->failed_clock = e->clock;
         if (rec->op == ROLL_OP_COMM_SPLIT) {
             note_split(s, rec);
         }

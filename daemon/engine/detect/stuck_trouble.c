@@ -231,6 +231,18 @@ static bool loss_is_over(const struct source *s, const struct covered *w, bool a
     return all || (any && s->next - s->gap_ticket >= SCAN_MAX);
 }
 
+/* Polls go on while a job hangs, and at some time no call of before is left in the log. A trouble that was told and
+ * that the rank has not got past may hold up what stands behind it. */
+static void need_forgotten(struct search *x, const struct source *s)
+{
+    for (uint32_t i = 0; i < s->members; i++) {
+        const struct member *m = s->member[i];
+        if (m && m->comm->muted && !m->passed && !m->gone && m->ended == 0 && !source_beside(s, m)) {
+            need_comm(x, m->comm);
+        }
+    }
+}
+
 /* Adds what s depends on: the communicators and peers of the calls that it is not known to have left. False: s is in
  * trouble itself. */
 static bool look_at_source(struct search *x, const struct source *s)
@@ -241,8 +253,8 @@ static bool look_at_source(struct search *x, const struct source *s)
         return false;
     }
     uint64_t ticket = stuck_newest(x->k, s, s->next), floor = ticket > SCAN_MAX ? ticket - SCAN_MAX : 0;
-    bool everything = false;
-    floor = floor < source_log_low(s) ? source_log_low(s) : floor;
+    bool everything = false, forgets = floor < source_log_low(s);
+    floor = forgets ? source_log_low(s) : floor;
     while (ticket-- > floor && spend(&x->k->work)) {
         const struct entry *entry = source_entry(s, ticket);
         if (!entry) {
@@ -252,6 +264,7 @@ static bool look_at_source(struct search *x, const struct source *s)
             any = any || ticket >= s->gap_ticket;
             everything = entry->rec.op == ROLL_OP_DEVICE_SYNC && ticket >= s->gap_ticket;
             if (entry->rec.op == ROLL_OP_DEVICE_SYNC) {
+                forgets = false;
                 break;
             }
             cover(&w, &entry->rec);
@@ -266,6 +279,9 @@ static bool look_at_source(struct search *x, const struct source *s)
                 need_source(x, c->member[entry->rec.peer].source);
             }
         }
+    }
+    if (forgets) {
+        need_forgotten(x, s);
     }
     return s->lost == 0 || everything || loss_is_over(s, &w, any);
 }

@@ -8,7 +8,7 @@
  * short, and a suspicion for which there is no room stays as it was said: a job with more of them at once has other
  * trouble. To withdraw nothing was rejected: a reader would take the suspicion for what still holds.
  */
-#include "daemon/engine/judge/judge.h"
+#include "daemon/engine/judge/wait.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +22,13 @@ struct doubt {
     struct comm *comm;           /* the communicator of that call */
     struct roll_rankset absent;  /* the ranks of the job for which the waiter waits */
     bool elsewhere;              /* it says that these are busy or stuck elsewhere */
+    const struct source *alone;  /* the only one of them; NULL: there are several, or none is elsewhere */
+    uint64_t from;               /* the ticket of its next record when it was suspected */
+    bool open;                   /* these never make the call, and too few others have said whether it was to be made */
+    uint64_t looked;             /* patience clock at which it was last asked who has, where it is open */
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
+    uint64_t said;               /* and that at which it was suspected */
     struct doubt *next;
 };
 
@@ -51,9 +56,16 @@ void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const str
     if (!d) {
         return;
     }
-    *d = (struct doubt){
-        .number = number, .waiter = b->waiter, .ticket = b->ticket, .since = b->rank->seen, .comm = b->comm};
+    *d = (struct doubt){.number = number,
+                        .waiter = b->waiter,
+                        .ticket = b->ticket,
+                        .since = b->rank->seen,
+                        .said = e->clock,
+                        .comm = b->comm};
     d->elsewhere = b->kind == BLOCK_BUSY || b->kind == BLOCK_STUCK;
+    d->alone = d->elsewhere && roll_rankset_count(&b->absent) == 1 ? b->rank : NULL;
+    d->from = b->rank->next;
+    d->open = (b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED || b->kind == BLOCK_FINISHED) && b->camp == CAMP_OPEN;
     (void)roll_rankset_copy(&d->absent, &b->absent);
     *at = d;
     comms_doubtful(e, mutes, number);
@@ -79,6 +91,19 @@ static bool has_made(const struct roll_engine *e, const struct member *m, uint64
     return !own || !source_group_open(e->source[m->source], &own->rec);
 }
 
+/* Since the suspicion the member has made its side of this call, or of one behind it, and NCCL has refused it, so that
+ * it does not count: the rank is elsewhere no more, and what keeps the waiter is the refusal. */
+static bool was_refused(const struct doubt *d, const struct source *s, const struct member *m,
+                        const struct roll_record *call)
+{
+    const struct roll_record *rec = &s->failed;
+    enum roll_op_class class = roll_op_class(call->op);
+    const struct member *w = source_member(d->waiter, call->comm);
+    bool there = s->failed_clock >= d->said && rec->op != ROLL_OP_NONE && roll_op_class(rec->op) == class &&
+                 source_member(s, rec->comm) == m && rec->seq >= call->seq;
+    return there && (class != ROLL_CLASS_P2P || (w && rec->peer == w->rank && rec->op != call->op));
+}
+
 /* All who were said to be elsewhere have made the call. It is asked in each tick, and mostly the first one of them has
  * not, so it goes on where it has come to. */
 static bool have_come(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
@@ -87,8 +112,9 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     if (d->elsewhere && class == ROLL_CLASS_P2P && entry->pair) {
         unsigned other = !p2p_side(&entry->rec);
         const struct member *m = &d->comm->member[entry->pair->end[other]];
-        return p2p_complete(entry) && m->source != NO_SOURCE &&
-               has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other]);
+        return m->source != NO_SOURCE &&
+               (was_refused(d, e->source[m->source], m, &entry->rec) ||
+                (p2p_complete(entry) && has_made(e, m, p2p_node(entry->pair, entry->index)->ticket[other])));
     }
     if (!d->elsewhere || class != ROLL_CLASS_COLL) {
         return false;
@@ -96,7 +122,7 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     for (; d->come < d->comm->size; d->come++) {
         const struct member *m = &d->comm->member[d->come];
         const struct source *s = m->source == NO_SOURCE ? NULL : e->source[m->source];
-        if (s && roll_rankset_has(&d->absent, s->world) &&
+        if (s && roll_rankset_has(&d->absent, s->world) && !was_refused(d, s, m, &entry->rec) &&
             (!comm_member_issued(m, entry->rec.seq) || !has_made(e, m, source_ticket_of(s, m, entry->rec.seq)))) {
             return false;
         }
@@ -104,26 +130,57 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
     return true;
 }
 
+/* The only one who was said to be elsewhere has made calls since, beside the one that is waited for, and its host
+ * waits: why it does, and who left out what, is another matter. Where it stays elsewhere it is told again, as it has
+ * called. */
+static bool waits_itself(const struct roll_engine *e, const struct doubt *d)
+{
+    const struct source *s = d->alone;
+    return s && source_alive(s) && roll_seal_ticket(s->last.seal) >= d->from && source_pending(s) &&
+           source_blocked(e, s);
+}
+
+/* The vote on the call was open, and is not any more: the walk comes to it again, and what it finds is certain. Asking
+ * is dear where there are many communicators, so it is asked now and then. */
+static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct entry *entry)
+{
+    bool beside;
+    if (!d->open || !entry || roll_op_class(entry->rec.op) != ROLL_CLASS_COLL ||
+        e->clock - d->looked < e->config.stall_ns) {
+        return;
+    }
+    d->looked = e->clock;
+    d->open = block_camp(e, d->comm, entry->rec.seq, &beside) == CAMP_OPEN;
+    if (!d->open) {
+        comms_taken_back(e, d->number);
+    }
+}
+
 void doubts_look(struct roll_engine *e)
 {
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
+        look_at_vote(e, d, entry);
         bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
+        bool beside = !come && !complete && waits_itself(e, d);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
-        if (!come && (!complete || (entry && dead && d->elsewhere))) {
+        if (!come && !beside && (!complete || (entry && dead && d->elsewhere))) {
             at = &d->next;
             continue;
         }
         const struct member *m = entry ? source_member(d->waiter, entry->rec.comm) : NULL;
         bool given_up = m && (m->ended != 0 || m->comm->aborted || m->comm->overflow);
         char why[96];
-        snprintf(why, sizeof(why), "the call was %s after all, %.1f s later",
+        snprintf(why, sizeof(why),
+                 beside ? "the rank has gone on, and waits itself" : "the call was %s after all, %.1f s later",
                  come && !(complete && !dead) ? "made" : "completed", (double)(e->clock - d->since) / 1e9);
         if ((come || !dead) && !given_up && say_withdraw(e, d->number, why)) {
-            learn(e, d);
+            if (!beside) {
+                learn(e, d);
+            }
             comms_taken_back(e, d->number);
         }
         *at = d->next;

@@ -1,6 +1,6 @@
 /*
  * wait.h: the judgement of what a walk has found (struct block of judge.h). Private to wait_judge.c, wait_ended.c,
- * wait_vote.c and wait_who.c.
+ * wait_vote.c and wait_who.c, and to doubt.c, which asks for the vote again.
  */
 #ifndef ROLL_DAEMON_ENGINE_JUDGE_WAIT_H
 #define ROLL_DAEMON_ENGINE_JUDGE_WAIT_H

@@ -172,6 +172,7 @@ struct source {
     uint64_t init;             /* ticket + 1 of the CommInit or CommSplit that the rank is inside; 0 = none */
     struct roll_record last;   /* the newest call of NCCL */
     struct roll_record failed; /* the same, if that call was refused; op NONE: it was not */
+    uint64_t failed_clock;     /* patience clock at which that was read */
     struct thread *thread;     /* owned; there is room for thread_room of them, THREADS_MAX at most */
     uint32_t thread_room;
 

@@ -171,6 +171,154 @@ static void test_success_of_another_communicator_makes_none(void **state)
     }
 }
 
+/* The rank makes or splits a communicator without waiting for it, or asks for its state; the engine reads that it does,
+ * and what came of it later. */
+static struct roll_record begins(struct story *t, uint32_t rank, enum roll_op op, uint32_t comm)
+{
+    struct roll_record *rec = sim_record(t->sim, rank, op, comm);
+    rec->count = op == ROLL_OP_COMM_INIT ? t->sim->ranks : 0;
+    rec->peer = op == ROLL_OP_COMM_INIT ? (int32_t)rank : ROLL_PEER_NONE;
+    rec->flags |= ROLL_FLAG_NONBLOCKING;
+    rec->result = op == ROLL_OP_COMM_ASYNC ? 0 : 7;
+    struct roll_record returned = *rec;
+    rec->result = 0;
+    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    return returned;
+}
+
+static void ends(struct story *t, uint32_t rank, const struct roll_record *returned)
+{
+    sim_pass(t->sim, rank, 0);
+    struct sim_rank *r = &t->sim->rank[rank];
+    r->event[r->events - 1] = (struct sim_event){.kind = SIM_RECORD, .rec = *returned};
+}
+
+/* A communicator of all, of which the last rank knows nothing yet; *last: what tells it. */
+static uint32_t comm_without_last(struct story *t, struct sim_event *last)
+{
+    uint32_t c = sim_comm(t->sim, "part", NULL, t->sim->ranks);
+    struct sim_rank *r = &t->sim->rank[t->sim->ranks - 1];
+    *last = r->event[--r->events];
+    return c;
+}
+
+/* All but the last rank make a communicator, and it is suspected. */
+static uint32_t suspected_creation(struct story *t, struct sim_event *last)
+{
+    char said[STORY_SAID], want[64];
+    uint32_t n = t->sim->ranks, c = comm_without_last(t, last);
+    for (uint32_t r = 0; r + 1 < n; r++) {
+        struct roll_record made = begins(t, r, ROLL_OP_COMM_INIT, c);
+        ends(t, r, &made);
+    }
+    story_pass(t, 8 * S_);
+    snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
+    assert_string_equal(story_said(t, 0, said), want);
+    return c;
+}
+
+/* The last rank comes after all, and all go on so fast that they have begun to split the communicator before it is read
+ * that it was made. */
+static void all_go_on(struct story *t, uint32_t c, const struct sim_event *last, uint32_t splitters)
+{
+    struct roll_record made = {0}, asked[STORY_RANKS];
+    for (uint32_t r = 0; r < t->sim->ranks; r++) {
+        if (r + 1 == t->sim->ranks) {
+            sim_pass(t->sim, r, 0);
+            t->sim->rank[r].event[t->sim->rank[r].events - 1] = *last;
+            made = begins(t, r, ROLL_OP_COMM_INIT, c);
+        }
+        asked[r] = begins(t, r, ROLL_OP_COMM_ASYNC, c);
+        if (r < splitters) {
+            sim_record(t->sim, r, ROLL_OP_COMM_SPLIT, c)->result = 7;
+        }
+    }
+    ends(t, t->sim->ranks - 1, &made);
+    for (uint32_t r = 0; r < t->sim->ranks; r++) {
+        ends(t, r, &asked[r]);
+    }
+}
+
+static void test_last_that_joins_ends_the_suspicion_however_fast_all_go_on(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        for (uint32_t order = 0; order < 3; order++) {
+            char said[STORY_SAID], want[64];
+            struct sim_event last;
+            struct story t;
+            story_open(&t, n, order);
+            uint32_t c = suspected_creation(&t, &last);
+            all_go_on(&t, c, &last, n);
+            story_feed(&t);
+            assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
+            story_pass(&t, 8 * S_);
+            assert_string_equal(story_said(&t, 0, said), "");
+            story_close(&t);
+            story_open(&t, n, order); /* and one that does not come to the split is missed there */
+            c = suspected_creation(&t, &last);
+            all_go_on(&t, c, &last, n - 1);
+            story_feed(&t);
+            assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
+            story_pass(&t, 8 * S_);
+            snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
+            assert_string_equal(story_said(&t, 0, said), want);
+            story_close(&t);
+        }
+    }
+}
+
+/* What came of a creation is read when the rank has made its next call, and no other: it is not inside the creation. */
+static void test_late_news_of_a_creation_begin_none(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char said[STORY_SAID], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t c = sim_comm(t.sim, "part", NULL, n);
+        struct roll_record made[STORY_RANKS];
+        for (uint32_t r = 0; r < n; r++) {
+            made[r] = begins(&t, r, ROLL_OP_COMM_INIT, c);
+        }
+        sim_all(t.sim, c, AR, 64);
+        for (uint32_t r = 0; r < n; r++) {
+            ends(&t, r, &made[r]);
+            if (r + 1 < n) {
+                sim_call(t.sim, r, c, AR, 512);
+                sim_stuck(t.sim, r);
+            }
+        }
+        story_pass(&t, 8 * S_);
+        snprintf(want, sizeof(want), "suspected rank-busy %u", n - 1);
+        assert_string_equal(story_said(&t, 0, said), want);
+        story_close(&t);
+    }
+}
+
+/* Likewise, when it is inside the next creation: it is inside that one, which the last rank does not join. */
+static void test_late_news_of_a_creation_end_no_later_one(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char said[STORY_SAID], want[64];
+        struct story t;
+        story_open(&t, n, 0);
+        uint32_t c = sim_comm(t.sim, "part", NULL, n);
+        for (uint32_t r = 0; r < n; r++) {
+            struct roll_record made = begins(&t, r, ROLL_OP_COMM_INIT, c);
+            if (r + 1 < n) {
+                sim_record(t.sim, r, ROLL_OP_COMM_SPLIT, c)->result = 7;
+            }
+            ends(&t, r, &made);
+        }
+        story_pass(&t, 8 * S_);
+        snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
+        assert_string_equal(story_said(&t, 0, said), want);
+        story_close(&t);
+    }
+}
+
 /* Defines a communicator of which a source is one member. */
 static void joins(roll_engine_t *e, uint32_t source, uint64_t key, int32_t rank, int32_t size)
 {
@@ -338,6 +486,9 @@ int main(void)
         cmocka_unit_test(test_success_of_another_communicator_makes_none),
         cmocka_unit_test(test_what_comes_after_a_refused_split_is_told),
         cmocka_unit_test(test_a_refused_split_is_told_beside_a_creation_that_goes_on),
+        cmocka_unit_test(test_last_that_joins_ends_the_suspicion_however_fast_all_go_on),
+        cmocka_unit_test(test_late_news_of_a_creation_begin_none),
+        cmocka_unit_test(test_late_news_of_a_creation_end_no_later_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

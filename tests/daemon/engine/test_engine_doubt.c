@@ -216,6 +216,121 @@ static void a_withdrawn_suspicion_ends_no_silence_of_another_cause(void **state)
     }
 }
 
+/* The one that was missed comes, and NCCL refuses its call, alone or in a group: it is busy no more, and what is told
+ * of the refusal stands alone. */
+static void who_comes_and_is_refused_is_not_busy(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 9; i++) {
+        uint32_t late = RANKS - 1, grouped = i / 3 == 1, message = i / 3 == 2;
+        open_story(i % 3);
+        for (uint32_t r = 0; r < late; r++) {
+            if (message) {
+                sim_recv(t.sim, r, world, late, 8);
+            } else {
+                sim_call(t.sim, r, world, AR, 8);
+            }
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        if (grouped) {
+            sim_group(t.sim, late);
+            sim_call(t.sim, late, world, AR, 8);
+            sim_group_end(t.sim, late);
+            t.sim->rank[late].event[t.sim->rank[late].events - 1].rec.result = SCENE_BAD;
+        } else if (message) {
+            sim_send(t.sim, late, world, 0, 8)->result = SCENE_BAD;
+        } else {
+            scene_refused(t.sim, late, world, 8, AT_ONCE);
+        }
+        story_feed(&t);
+        roll_engine_tick(t.e, t.now += S_ / 20);
+        expect(BUSY, "withdrawn rank-busy");
+        sim_proc(t.sim, late, ROLL_PROC_FINISHED, SIM_EXIT(1));
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-refused 3");
+        story_close(&t);
+    }
+}
+
+/* One has left without a call, one waits in it, and the others have not come yet: they decide. When they have come to
+ * the call as well, it is certain who is wrong. */
+static void what_the_others_decide_is_proven_when_they_have(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_record(t.sim, 0, ROLL_OP_COMM_ABORT, world);
+        sim_call(t.sim, 1, world, AR, 8);
+        sim_stuck(t.sim, 1);
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected call-skipped 0; suspected rank-busy 2-3");
+        sim_call(t.sim, 2, world, AR, 8);
+        sim_stuck(t.sim, 2);
+        story_pass(&t, LONG);
+        expect(BUSY, "");
+        sim_call(t.sim, 3, world, AR, 8);
+        sim_stuck(t.sim, 3);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-skipped 0; withdrawn rank-busy");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1); /* and what was suspected stands no more */
+        story_close(&t);
+    }
+}
+
+/* The one that was said to be busy leaves the message out for which it was waited, and waits for the others: it is busy
+ * no more, and what it left out is what stands. */
+static void who_goes_on_and_waits_itself_is_not_busy(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_send(t.sim, 0, world, 3, 8);
+        sim_stuck(t.sim, 0);
+        for (uint32_t r = 1; r < 3; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        sim_call(t.sim, 3, world, AR, 8); /* it may come to the message yet */
+        story_pass(&t, SOON);
+        expect(BUSY, "");
+        sim_stuck(t.sim, 3);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1);
+        story_close(&t);
+    }
+}
+
+/* The one that was said to be busy leaves the communicator without the call. */
+static void who_leaves_is_told_in_place_of_the_suspicion(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        for (uint32_t r = 0; r + 1 < RANKS; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        sim_record(t.sim, 3, ROLL_OP_COMM_ABORT, world);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven call-skipped 3");
+        struct roll_engine_summary sum;
+        roll_engine_summary(t.e, &sum);
+        assert_int_equal(sum.findings, 1);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +340,10 @@ int main(void)
         cmocka_unit_test(who_has_come_behind_another_trouble_is_named_no_more),
         cmocka_unit_test(what_comes_behind_a_withdrawn_circle_is_told),
         cmocka_unit_test(a_withdrawn_suspicion_ends_no_silence_of_another_cause),
+        cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
+        cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
+        cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
+        cmocka_unit_test(who_leaves_is_told_in_place_of_the_suspicion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

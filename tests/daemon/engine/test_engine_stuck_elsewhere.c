@@ -2,7 +2,7 @@
  * test_engine_stuck_elsewhere.c: a collective that all have entered and none leaves, beside trouble elsewhere and
  * trouble that is over: it explains the wait only where the waiters depend on it.
  */
-#include "tests/daemon/engine/scenes.h"
+#include "tests/daemon/engine/story.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -166,6 +166,57 @@ static void test_findings_that_hang_nothing_explain_no_wait(void **state)
     sim_destroy(&sim);
 }
 
+/* The rank polls its stream for so long already, and tells it once more; *before: what it told last. */
+static void polls_on(struct story *t, uint32_t rank, uint32_t ms, struct roll_record *before)
+{
+    struct roll_record *rec = sim_record(t->sim, rank, ROLL_OP_STREAM_QUERY, UINT32_MAX);
+    rec->seq = ms;
+    rec->aux = UINT16_MAX; /* so often */
+    rec->result = 2;
+    struct roll_record returned = *rec;
+    rec->result = 0;
+    rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_ENTERED);
+    if (before->seal != 0) {
+        sim_pass(t->sim, rank, 0);
+        struct sim_rank *r = &t->sim->rank[rank];
+        r->event[r->events - 1] = (struct sim_event){.kind = SIM_RECORD, .rec = *before};
+    }
+    *before = returned;
+}
+
+/* Two ranks stand in a call behind one that differs. All poll, for longer than an engine remembers calls: it is told
+ * once, and never that the call behind it is stuck. Where nothing differs it is. */
+static void test_a_trouble_explains_also_when_polls_are_all_that_is_remembered(void **state)
+{
+    (void)state;
+    static const uint32_t left[] = {0, 1}, right[] = {1, 2};
+    for (int differ = 0; differ < 2; differ++) {
+        char said[STORY_SAID], all[STORY_SAID] = "";
+        struct roll_record before[3] = {{0}};
+        struct story t;
+        story_open(&t, 3, 0);
+        uint32_t a = sim_comm(t.sim, "a", left, 2), b = sim_comm(t.sim, "b", right, 2);
+        for (uint32_t n = 1; n <= 3; n++) {
+            sim_call(t.sim, 0, a, AR, 10 * n);
+            sim_call(t.sim, 1, a, AR, 10 * (n + (differ && n > 1)));
+        }
+        sim_call(t.sim, 1, b, AR, 64);
+        sim_call(t.sim, 2, b, AR, 64);
+        for (uint32_t n = 0, ms = 100; n < 280; n++) {
+            for (uint32_t r = 0; r < 3; r++) {
+                polls_on(&t, r, ms, &before[r]);
+            }
+            uint32_t again = ms >= 60000 ? ms / 60 : ms >= 5000 ? 1000 : ms >= 1000 ? ms / 5 : 200;
+            story_pass(&t, again * (S_ / 1000));
+            ms += again;
+            size_t used = strlen(all);
+            snprintf(all + used, sizeof(all) - used, "%s", story_said(&t, 0, said));
+        }
+        assert_string_equal(all, differ ? "suspected sequence-tie -" : SICK);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_died_elsewhere_explains_nothing),
         cmocka_unit_test(test_an_abort_of_one_side_explains_a_wait_until_the_other_is_through),
         cmocka_unit_test(test_findings_that_hang_nothing_explain_no_wait),
+        cmocka_unit_test(test_a_trouble_explains_also_when_polls_are_all_that_is_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
