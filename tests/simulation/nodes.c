@@ -4,6 +4,7 @@
 #include "tests/simulation/nodes_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void *nodes_need(void *memory)
 {
@@ -30,8 +31,6 @@ struct nodes *nodes_new(const struct nodes_how *how)
     for (uint32_t r = 0; r < how->ranks; r++) {
         n->rank[r].fold = nodes_need(roll_fold_new(INSIDE_NS));
         n->rank[r].def = nodes_need(malloc(DEFS_MAX * sizeof(struct roll_def)));
-        n->rank[r].rec = nodes_need(calloc(RECORDS_MAX, sizeof(struct roll_record)));
-        n->rank[r].number_of = nodes_need(calloc(RECORDS_MAX, sizeof(uint32_t)));
     }
     return n;
 }
@@ -87,12 +86,30 @@ void nodes_define(struct nodes *n, uint32_t rank, const struct roll_def *def)
     n->wider = n->wider || (n->e && !k->asked && nodes_is_concerned(n, k));
 }
 
+/* Room for the record of a ticket. It grows with what comes: most programs have some hundred calls, and clearing
+ * RECORDS_MAX of each rank takes longer than all the rest. */
+static void room_for(struct rank_node *k, uint32_t ticket)
+{
+    uint32_t room = k->room > 0 ? k->room : RECORDS_FIRST;
+    while (room <= ticket) {
+        room *= 2;
+    }
+    if (room > k->room) {
+        k->rec = nodes_need(realloc(k->rec, room * sizeof(*k->rec)));
+        k->number_of = nodes_need(realloc(k->number_of, room * sizeof(*k->number_of)));
+        memset(k->rec + k->room, 0, (room - k->room) * sizeof(*k->rec));
+        memset(k->number_of + k->room, 0, (room - k->room) * sizeof(*k->number_of));
+        k->room = room;
+    }
+}
+
 void nodes_feed(struct nodes *n, uint32_t rank, const struct roll_record *recs, size_t count)
 {
     struct rank_node *k = &n->rank[rank];
     for (size_t i = 0; i < count; i++) {
         uint64_t ticket = roll_seal_ticket(recs[i].seal);
         if (ticket < RECORDS_MAX) {
+            room_for(k, (uint32_t)ticket);
             k->rec[ticket] = recs[i];
             k->recs = ticket + 1 > k->recs ? (uint32_t)ticket + 1 : k->recs;
         }

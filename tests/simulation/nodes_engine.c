@@ -10,7 +10,7 @@ void nodes_feed_one(struct nodes *n, struct rank_node *k, struct roll_record rec
 {
     uint64_t ticket = roll_seal_ticket(rec.seal);
     if (n->narrow) {
-        if (ticket >= RECORDS_MAX || !nodes_is_kept(n, k, &rec)) {
+        if (ticket >= k->recs || !nodes_is_kept(n, k, &rec)) {
             return;
         }
         if (k->number_of[ticket] == 0) {
@@ -29,7 +29,7 @@ void nodes_lose(struct nodes *n, struct rank_node *k)
 static bool record_of(void *from, uint64_t ticket, struct roll_record *out)
 {
     const struct rank_node *k = from;
-    *out = k->rec[ticket];
+    *out = ticket < k->recs ? k->rec[ticket] : (struct roll_record){0};
     return roll_seal_state(out->seal) != ROLL_STATE_EMPTY;
 }
 
@@ -134,7 +134,9 @@ void nodes_open_engine(struct nodes *n, uint64_t now)
         struct roll_engine_sight unheard = {.heard = false, .aside = true, .starved = k->sight.starved};
         k->asked = nodes_is_concerned(n, k);
         k->number = 0;
-        memset(k->number_of, 0, RECORDS_MAX * sizeof(*k->number_of));
+        if (k->room > 0) {
+            memset(k->number_of, 0, k->room * sizeof(*k->number_of));
+        }
         (void)roll_engine_open(n->e, &k->info, &k->source);
         if (!k->asked || n->narrow) {
             (void)roll_engine_sight(n->e, k->source, &unheard);

@@ -11,11 +11,12 @@
 #include "tests/simulation/execute.h"
 #include "tests/simulation/nodes.h"
 
-#define INSIDE_NS   (1 * S_)
-#define STAND_NS    (250 * MS_)
-#define DEFS_MAX    4096u
-#define RECORDS_MAX 65536u
-#define SPANS       16u /* hints of which a part of the window is asked for */
+#define INSIDE_NS     (1 * S_)
+#define STAND_NS      (250 * MS_)
+#define DEFS_MAX      4096u
+#define RECORDS_MAX   65536u
+#define RECORDS_FIRST 256u /* room to begin with; it doubles */
+#define SPANS         16u  /* hints of which a part of the window is asked for */
 
 struct rank_node {
     struct roll_source_info info;
@@ -24,7 +25,7 @@ struct rank_node {
     struct roll_def *def;
     uint32_t defs;
     struct roll_record *rec; /* by ticket; state EMPTY: lost */
-    uint32_t recs;
+    uint32_t recs, room;
     uint64_t lost_first, lost_count;
     enum roll_proc_state proc;
     int32_t status;
