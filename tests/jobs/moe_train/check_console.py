@@ -165,9 +165,10 @@ def layer(tmp):
 
 
 def answer(text):
-    """An answer of why without the line that names the job, the verdicts behind it, its line breaks, and how long ago
-    things were: it is asked for twice."""
-    text = re.split(r"\n\n(?=PROVEN|SUSPECTED|PREDICTED|NOTE)", text)[0]
+    """An answer of why without the line that names the job, the verdicts behind it, what is not seen just now, its line
+    breaks, and how long ago things were: it is asked for twice."""
+    text = re.split(r"\n\n(?=PROVEN|SUSPECTED|PREDICTED|NOTE|Not everything is seen)", text)[0]
+    text = re.sub(r"\s+Seen late \([^)]*\)\.", "", text)
     return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(re.sub(r"^job .*\n", "", text).split()))
 
 
