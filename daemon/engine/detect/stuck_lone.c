@@ -367,12 +367,13 @@ void stuck_lone_tell(struct stuck *run)
 
 /* what becomes of it */
 
-/* The host has left the call for another reason than that the call was over: its process has ended, the call has
- * failed, or a communicator was aborted, which releases the hosts as well. */
+/* The host has left the call for another reason than that the call was over: its process has ended in it, the call has
+ * failed, or a communicator was aborted, which releases the hosts as well. A process may end as soon as it is back. */
 static bool left_badly(const struct source *s, const struct stuck_source *w)
 {
     const struct entry *in = source_entry(s, w->lone_at - 1);
-    bool badly = !source_alive(s);
+    bool returned = in && roll_seal_state(in->rec.seal) >= ROLL_STATE_RETURNED;
+    bool badly = !source_alive(s) && !returned;
     if (in) {
         bool cuda = roll_op_class(in->rec.op) == ROLL_CLASS_SYNC;
         badly = badly || (cuda ? in->rec.result != 0 : call_failed(&in->rec));
