@@ -325,7 +325,8 @@ static void test_who_hangs_behind_a_case_that_found_nothing_is_named(void **stat
             call(r, world[r], 1024, false);
         }
     }
-    assert_true(HARNESS_UNTIL(digests(client, "opened") > opened));
+    /* A slow machine may have opened one before its number was asked for. */
+    assert_true(HARNESS_UNTIL(digests(client, "opened") > opened || !is_idle(client)));
     call(few[1], world[few[1]], 1024, false);
     json_int_t cut = 0;
     for (int turn = 0; turn < 3000 && cut < RANKS; turn++) {
