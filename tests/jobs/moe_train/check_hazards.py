@@ -163,8 +163,8 @@ def lacks(case, found, places):
             continue
         steps, layers, _, comms = zip(*places)
         if MORE and case.code == UNSUMMED[0]:
-            # It is wrong in each step from the first one on, and an engine that is fed a part compares no step in the
-            # middle of which its records begin.
+            # It is wrong in each step from the first one on. On a loaded machine it was once found at the next step;
+            # why is not known. Streamed, the first one is wanted.
             steps += tuple(step + 1 for step in steps)
         label = (v["comm"] or {}).get("label")
         for what, got, want in (("step", v["step"], steps), ("layer", v["layer"], layers),
