@@ -168,8 +168,9 @@ def answer(text):
     """An answer of why without the line that names the job, the verdicts behind it, what is not seen just now, its line
     breaks, and how long ago things were: it is asked for twice."""
     text = re.split(r"\n\n(?=PROVEN|SUSPECTED|PREDICTED|NOTE|Not everything is seen)", text)[0]
-    text = re.sub(r"\s+Seen late \([^)]*\)\.", "", text)
-    return re.sub(r"\d+(\.\d+)? m?s ago", "ago", " ".join(re.sub(r"^job .*\n", "", text).split()))
+    text = " ".join(re.sub(r"^job .*\n", "", text).split())  # a line may break within what is left out below
+    text = re.sub(r" Seen late \([^)]*\)\.", "", text)
+    return re.sub(r"\d+(\.\d+)? m?s ago", "ago", text)
 
 
 def hung(tmp):
