@@ -176,6 +176,7 @@ static void case_sends_more(struct rank *r)
     memset(y, 0, sizeof(y));
     if (r->rank == 0) {
         NCCL(ncclSend(x, 8, ncclInt, 1, r->comm, r->stream));
+        await(r, 1, "stay"); /* who gives up earlier, on a busy machine, takes away what the other is to receive */
         expect_hang(r);
     } else {
         NCCL(ncclRecv(y, 5, ncclInt, 0, r->comm, r->stream));
@@ -198,6 +199,7 @@ static void case_sends_less(struct rank *r)
         stay(r);
     } else {
         NCCL(ncclRecv(y, 8, ncclInt, 0, r->comm, r->stream));
+        await(r, 0, "stay");
         expect_hang(r);
         CHECK(y[4] == 5 && y[5] == 0);
     }
@@ -233,6 +235,9 @@ static void case_splits_disagree(struct rank *r)
     }
     NCCL(ncclGroupEnd());
     if (r->rank == 0) {
+        for (int p = 1; p < r->n; p++) {
+            await(r, p, "stay");
+        }
         expect_hang(r);
     } else {
         finish(r);
