@@ -23,6 +23,11 @@
  * int64. All ranks must have the same T_pad: without MAX or BOUND, different numbers of tokens make an AllGather of
  * different sizes (hazard H7, Megatron-LM #4816).
  *
+ * No rank decides by itself what is sent. T_pad is a maximum of all ranks, or a bound that all have; whether a remedy
+ * pads was agreed in an exchange before. With a budget each peer gets T_pad rows. Without one there are as many as the
+ * maps say, which all ranks read, and no map has a padding token: what a rank pads behind the maps is memory of its own
+ * (`pad` and `words` of dispatcher_flex.h), and T_pad need not be cut to what ranks have, as in allgather.
+ *
  * Without a budget (exact) the host waits once, for the counts that the device derives from the maps, and splits are as
  * many rows as there are. With a budget nothing waits in this forward (but see Remedies): each rank sends each peer
  * T_pad rows, used or not, and counts stay on the device. Choices beyond the budget have no row; the choices of the
