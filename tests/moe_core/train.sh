@@ -227,6 +227,41 @@ no-memory)
     NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" --save "$dir/b" # of a rank that is not there
     cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
+start-no-memory)
+    # A rank that lacks memory before the first step, at one request after the other: it says so, and each of the others
+    # says which rank ended the job, those of its expert parallel group and those of the other one.
+    library=$3
+    set -- --spawn 4 --ep 2 --layers 1 --context 3 --hidden 32 --ffn 8 --experts 32 --router deepseek-v3 --topk 8 \
+        --overlap --hazard bias-twice:healthy --steps 1
+    refused() {
+        local told ends="( ends, because rank $2 cannot start|: layers: .*rank $2 of the group could not make its layer): ."
+        grep -q "^moe_train: rank $2: .*$3" "$dir/$1.err" || fail "$1: rank $2 does not say what it lacks"
+        for told in 0 1 2 3; do
+            [ "$told" = "$2" ] || grep -Eq "^moe_train: rank $told$ends" "$dir/$1.err" ||
+                fail "$1: rank $told was not told"
+        done
+        [ -z "$(curve "$1")" ] || fail "$1: a step was taken"
+    }
+    for nth in $(seq 0 "${START_STRIDE:-13}" 1000); do
+        got=0
+        NO_MEMORY_RANK=1 NO_MEMORY_NTH=$nth LD_PRELOAD=$library timeout -k 1 500 "$train" "$@" >"$dir/nth-$nth.log" \
+            2>"$dir/nth-$nth.err" || got=$?
+        [ "$got" != 0 ] || break # there are no more requests
+        [ "$got" = 1 ] || fail "nth-$nth: status $got"
+        refused "nth-$nth" 1 'out of memory'
+    done
+    [ "$nth" -gt 60 ] || fail "only $nth requests were tried"
+    # So is one that has no text to train with.
+    shift 2
+    mkdir "$dir/meet"
+    export WORLD_SIZE=2 MOE_RENDEZVOUS=$dir/meet
+    RANK=0 run text-0 1 "$@" &
+    RANK=1 run text-1 1 "$@" --text "$dir/absent"
+    wait $! || exit 1
+    grep -q '^moe_train: rank 0 ends, because rank 1 cannot start: it has no text to train with$' "$dir/text-0.err" ||
+        fail 'rank 0 was not told'
+    [ "$(wc -l <"$dir/text-1.err")" = 1 ] || fail 'not one line about the text'
+    ;;
 check-no-memory)
     # A rank that has no memory to gather with for --check: all ranks end by it. The largest gather is that of the
     # experts, 16 x 3 x 64 x 36 floats, which is no other size of the job.
