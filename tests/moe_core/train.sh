@@ -234,7 +234,8 @@ start-no-memory)
     set -- --spawn 4 --ep 2 --layers 1 --context 3 --hidden 32 --ffn 8 --experts 32 --router deepseek-v3 --topk 8 \
         --overlap --hazard bias-twice:healthy --steps 1
     refused() {
-        local told ends="( ends, because rank $2 cannot start|: layers: .*rank $2 of the group could not make its layer): ."
+        local told of="rank $2 of the group could not make its layer"
+        local ends="( ends, because rank $2 cannot start|: layers: .*$of): ."
         grep -q "^moe_train: rank $2: .*$3" "$dir/$1.err" || fail "$1: rank $2 does not say what it lacks"
         for told in 0 1 2 3; do
             [ "$told" = "$2" ] || grep -Eq "^moe_train: rank $told$ends" "$dir/$1.err" ||
