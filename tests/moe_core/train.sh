@@ -228,40 +228,53 @@ no-memory)
     cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
 start-no-memory)
-    # A rank that lacks memory before the first step, at one request after the other: it says so, and each of the others
-    # says which rank ended the job, those of its expert parallel group and those of the other one.
+    # A rank that lacks memory before the first step, at one request after the other, or has no text: it says so in one
+    # line, and each of the others says in one which rank ended the job, those of its expert parallel group and those of
+    # the other. No launcher is there who would end the others behind the first one.
     library=$3
-    set -- --spawn 4 --ep 2 --layers 1 --context 3 --hidden 32 --ffn 8 --experts 32 --router deepseek-v3 --topk 8 \
-        --overlap --hazard bias-twice:healthy --steps 1
-    refused() {
-        local told of="rank $2 of the group could not make its layer"
-        local ends="( ends, because rank $2 cannot start|: layers: .*$of): ."
-        grep -q "^moe_train: rank $2: .*$3" "$dir/$1.err" || fail "$1: rank $2 does not say what it lacks"
-        for told in 0 1 2 3; do
-            [ "$told" = "$2" ] || grep -Eq "^moe_train: rank $told$ends" "$dir/$1.err" ||
-                fail "$1: rank $told was not told"
+    export WORLD_SIZE=4 NO_MEMORY_RANK=1 MOE_RENDEZVOUS=$dir/meet
+    mkdir "$dir/meet"
+    plain=(--ep 2 --layers 1 --context 3 --hidden 32 --ffn 8 --experts 32 --router deepseek-v3 --topk 8 --overlap
+        --hazard bias-twice:healthy --steps 1)
+    # start NAME OPTION...: all ranks, rank 1 with the options; the sum of their statuses is in `got`
+    start() {
+        local name=$1 rank pid pids=() more
+        shift
+        for rank in 0 1 2 3; do
+            more=()
+            [ "$rank" != 1 ] || more=("$@")
+            RANK=$rank LD_PRELOAD=$library timeout -k 1 500 "$train" "${plain[@]}" "${more[@]}" \
+                >"$dir/$name-$rank.log" 2>"$dir/$name-$rank.err" &
+            pids+=($!)
         done
-        [ -z "$(curve "$1")" ] || fail "$1: a step was taken"
+        got=0
+        for pid in "${pids[@]}"; do
+            wait "$pid" || got=$((got + $?))
+        done
+    }
+    # refused NAME WORDS: all ranks have ended, and no step was taken; rank 1 says the words
+    refused() {
+        local rank of='rank 1 of the group could not make its layer'
+        local ends="( ends, because rank 1 cannot start|: layers: .*$of): ."
+        [ "$got" = 4 ] || fail "$1: the statuses add up to $got"
+        for rank in 0 1 2 3; do
+            [ "$(wc -l <"$dir/$1-$rank.err")" = 1 ] || fail "$1: not one line of rank $rank"
+            [ -z "$(curve "$1-$rank")" ] || fail "$1: a step was taken"
+            [ "$rank" = 1 ] || grep -Eq "^moe_train: rank $rank$ends" "$dir/$1-$rank.err" ||
+                fail "$1: rank $rank was not told"
+        done
+        grep -q "$2" "$dir/$1-1.err" || fail "$1: rank 1 does not say what it lacks"
     }
     for nth in $(seq 0 "${START_STRIDE:-13}" 1000); do
-        got=0
-        NO_MEMORY_RANK=1 NO_MEMORY_NTH=$nth LD_PRELOAD=$library timeout -k 1 500 "$train" "$@" >"$dir/nth-$nth.log" \
-            2>"$dir/nth-$nth.err" || got=$?
+        NO_MEMORY_NTH=$nth start "nth-$nth"
         [ "$got" != 0 ] || break # there are no more requests
-        [ "$got" = 1 ] || fail "nth-$nth: status $got"
-        refused "nth-$nth" 1 'out of memory'
+        refused "nth-$nth" '^moe_train: rank 1: .*out of memory'
     done
     [ "$nth" -gt 60 ] || fail "only $nth requests were tried"
-    # So is one that has no text to train with.
-    shift 2
-    mkdir "$dir/meet"
-    export WORLD_SIZE=2 MOE_RENDEZVOUS=$dir/meet
-    RANK=0 run text-0 1 "$@" &
-    RANK=1 run text-1 1 "$@" --text "$dir/absent"
-    wait $! || exit 1
-    grep -q '^moe_train: rank 0 ends, because rank 1 cannot start: it has no text to train with$' "$dir/text-0.err" ||
-        fail 'rank 0 was not told'
-    [ "$(wc -l <"$dir/text-1.err")" = 1 ] || fail 'not one line about the text'
+    start text --text "$dir/absent"
+    refused text "cannot read $dir/absent"
+    grep -q 'rank 0 ends, because rank 1 cannot start: it has no text to train with$' "$dir/text-0.err" ||
+        fail 'rank 0 was not told why'
     ;;
 check-no-memory)
     # A rank that has no memory to gather with for --check: all ranks end by it. The largest gather is that of the
