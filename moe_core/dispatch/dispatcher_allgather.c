@@ -43,8 +43,7 @@ static int forward(moe_dispatcher_t *d, const void *x)
     if (rc == 0 && !moe_allgather_alone(d)) {
         struct moe_collective c =
             moe_allgather_over(d, "AllGather of tokens", moe_nccl_type(d->config.type), d->config.hidden);
-        rc = moe_allgather_take_rows(d, d->tp_ep.size, &s->all_rows);
-        rc = rc ? rc : moe_all_gather(&c, own, s->all_rows, s->padded);
+        rc = moe_all_gather(&c, own, s->all_rows, s->padded);
         moe_dispatcher_give(d, &s->own_rows);
         own = s->all_rows;
     }

@@ -1,10 +1,12 @@
 /*
  * dispatcher_allgather_plan.c: the AllGather dispatcher's exchange: who chose which experts, and the sizes that follow.
  *
- * The maps lie in memory of the group (moe_ep_buffer_reserve), and the memory for the probabilities is taken before
- * they are exchanged: so a rank without memory can take part and say so in its tail, and no rank gathers probabilities
- * before it has read all tails. Waiting behind both gathers would keep the host back less, and leave that rank's peers
- * in the second one.
+ * The maps lie in memory of the group (moe_ep_buffer_reserve), and all that the numbers of tokens alone give the size
+ * of, up to the gather of tokens, is taken before they are exchanged: so a rank without memory can take part and say so
+ * in its tail, and no rank gathers probabilities or tokens before it has read all tails. Waiting behind both gathers
+ * would keep the host back less, and leave that rank's peers in the second one. What depends on how many rows come is
+ * taken behind the maps, as in every kind. To take the most that could come before them was rejected: that is as many
+ * times the rows as a token has local experts.
  *
  * The tails say how many tokens each rank has. Where a remedy pads, which has to be in force before that is known, the
  * maps alone are padded to the bound; all that is larger is padded by what was told, and not at all where all ranks
@@ -57,7 +59,7 @@ int moe_allgather_padded(moe_dispatcher_t *d, const void *rows, const void **out
     if (s->padded == d->routing.tokens) {
         return 0;
     }
-    int rc = moe_allgather_take_rows(d, 1, &s->own_rows);
+    int rc = s->own_rows != NULL ? 0 : moe_allgather_take_rows(d, 1, &s->own_rows); /* forward's is there */
     *out = s->own_rows;
     return rc ? rc
               : moe_uneven_pad(d->device, rows, d->routing.tokens, s->padded, moe_allgather_row_bytes(d), s->own_rows);
@@ -111,12 +113,20 @@ static int gather_map(moe_dispatcher_t *d, uint32_t word)
     return rc ? rc : moe_device_sync(d->device);
 }
 
-/* Takes what the gather of probabilities needs: before the exchange in which a rank can still say that it has none. */
-static int take_gathered(moe_dispatcher_t *d)
+/*
+ * Takes what the gathers need, and the columns of this rank's experts: before the exchange in which a rank can still
+ * say that it has none. Where a remedy pads, this is for as many tokens as the maps have.
+ */
+static int take_ahead(moe_dispatcher_t *d)
 {
     struct allgather *s = moe_allgather_of(d);
+    const bool pads = s->padded > d->routing.tokens;
     int rc = moe_allgather_take_probs(d, d->tp_ep.size, d->config.experts, &s->all_probs);
-    return rc || s->padded == d->routing.tokens ? rc : moe_allgather_take_probs(d, 1, d->config.experts, &s->own_probs);
+    rc = rc || !pads ? rc : moe_allgather_take_probs(d, 1, d->config.experts, &s->own_probs);
+    rc = rc ? rc : moe_dispatcher_take(d, (size_t)(s->padded * d->tp_ep.size * d->local), &s->map_here);
+    rc = rc ? rc : moe_allgather_take_probs(d, d->tp_ep.size, d->local, &s->probs_here);
+    rc = rc || !pads ? rc : moe_allgather_take_rows(d, 1, &s->own_rows);
+    return rc || moe_allgather_alone(d) ? rc : moe_allgather_take_rows(d, d->tp_ep.size, &s->all_rows);
 }
 
 static int gather_probs(moe_dispatcher_t *d)
@@ -150,8 +160,7 @@ static int slice_here(moe_dispatcher_t *d)
     struct allgather *s = moe_allgather_of(d);
     size_t experts = (size_t)d->config.experts, local = (size_t)d->local, first = (size_t)d->ep.rank * local;
     size_t stride = (size_t)s->mapped * experts + sizeof(int64_t);
-    int rc = moe_dispatcher_take(d, (size_t)(s->padded * d->tp_ep.size) * local, &s->map_here);
-    rc = rc ? rc : moe_allgather_take_probs(d, d->tp_ep.size, d->local, &s->probs_here);
+    int rc = 0;
     for (size_t r = 0; r < (size_t)d->tp_ep.size && rc == 0; r++) {
         rc = moe_allgather_columns(d, s->map_here + r * (size_t)s->padded * local, local,
                                    all_maps(d) + r * stride + first, experts, local, s->padded);
@@ -225,7 +234,7 @@ static int exchange(moe_dispatcher_t *d, uint32_t word)
 {
     const struct allgather *s = moe_allgather_of(d);
     int rc = pad_tokens(d);
-    int taken = rc ? rc : take_gathered(d);
+    int taken = rc ? rc : take_ahead(d);
     if (rc == 0 && taken == MOE_E_NOMEM) {
         struct moe_failure own;
         moe_failure_keep(&own);

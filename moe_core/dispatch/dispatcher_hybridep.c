@@ -23,29 +23,25 @@
  * int64. All ranks must have the same T_pad: without MAX or BOUND, different numbers of tokens make an AllGather of
  * different sizes (hazard H7, Megatron-LM #4816).
  *
+ * No rank decides by itself what is sent. T_pad is a maximum of all ranks, or a bound that all have; whether a remedy
+ * pads was agreed in an exchange before. With a budget each peer gets T_pad rows. Without one there are as many as the
+ * maps say, which all ranks read, and no map has a padding token: what a rank pads behind the maps is memory of its own
+ * (`pad` and `words` of dispatcher_flex.h), and T_pad need not be cut to what ranks have, as in allgather.
+ *
  * Without a budget (exact) the host waits once, for the counts that the device derives from the maps, and splits are as
- * many rows as there are. With a budget nothing waits in this forward (but see Remedies): each rank sends each peer
- * T_pad rows, used or not, and counts stay on the device. Choices beyond the budget have no row; the choices of the
- * last local experts lose their rows first, and among those the choices of the last source ranks and tokens. The device
- * sums what was dropped. A graph can capture the budget form with BOUND or with equal T.
+ * many rows as there are. With a budget nothing waits in this forward (but for what was said before): each rank sends
+ * each peer T_pad rows, used or not, and counts stay on the device. Choices beyond the budget have no row; the choices
+ * of the last local experts lose their rows first, and among those the choices of the last source ranks and tokens. The
+ * device sums what was dropped. A graph can capture the budget form with BOUND or with equal T.
  *
  * The metadata lie in memory of the group without a budget (moe_ep_buffer_reserve), in the dispatcher's own with one.
  * So a rank that has no memory for the rest can take part in their exchange and say so.
  *
- * Remedies: without a budget, the AND of this layer-forward's proposals is in force at once, because the proposals came
- * with the counts. With a budget the proposals are read when the next layer-forward begins, so the remedies in force
- * are one layer-forward older: a rank that proposed something waits then for the event behind the last one's numbers;
- * one that proposed nothing knows that the AND is nothing. What ranks must give alike (moe_dispatcher_set_alike) is
- * compared by all ranks in the same forward, or one would stop where the others wait: in the next but one, whose wait
- * is for what the stream has long passed unless the host is two layer-forwards ahead of it. Asking the event instead of
- * waiting was rejected: ranks would get the answer in different forwards. While a graph is captured, ranks propose
- * nothing. UNEVEN and BOUND change the exchange that carries them, and always act from the next layer-forward on; for
- * the first one they are agreed on in the exchange that makes the buffer. The last layer-forward is the layer's, also
- * where another microbatch's dispatcher made it (moe_dispatcher_follow).
+ * Remedies, and what ranks must give alike: dispatcher_hybridep_said.c.
  *
  * Source: Megatron-LM fused_a2a.py and token_dispatcher.py (_HybridEPManager), over DeepEP's branch hybrid-ep.
  */
-#include "moe_core/dispatch/dispatcher_flex.h"
+#include "moe_core/dispatch/dispatcher_hybridep.h"
 
 #include "moe_core/include/moe/flex.h"
 #include "moe_core/include/moe/ops.h"
@@ -54,38 +50,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-
-/* What all ranks said in a layer-forward, on its way to the host. */
-struct said {
-    int64_t *host;    /* pinned [ranks, numbers] */
-    cudaEvent_t read; /* with a budget: reached when `host` holds the numbers */
-    bool pending;     /* the event was recorded, and nobody has compared what ranks must give alike */
-};
-
-/* With a budget: the last layer-forward's, the one's before, and that of captured forwards, which nobody reads. */
-enum { TURNS = 2, CAPTURED = TURNS, SAID = TURNS + 1 };
-
-struct hybridep {
-    struct moe_flex flex; /* first: dispatcher_flex.h */
-    moe_uneven_group_t *uneven;
-    moe_ep_buffer_t *area;  /* without a budget: holds `map` and `maps` */
-    int64_t map_row;        /* bytes of a token's line in the routing map */
-    int64_t *own;           /* device [numbers] */
-    uint8_t *map;           /* device [T_pad * map_row + 8]: this rank's metadata */
-    uint8_t *maps;          /* device [ranks, T_pad * map_row + 8] */
-    int64_t *counts;        /* device [ranks, numbers] */
-    struct said said[SAID]; /* without a budget only the first */
-    int turn;               /* which of them is the last layer-forward's */
-    uint32_t proposed;      /* remedies that this rank proposed in the last layer-forward */
-    uint32_t agreed;        /* remedies agreed in the last layer-forward as far as known, for UNEVEN and BOUND */
-    int64_t *dropped;       /* device [1] */
-    int64_t *host_dropped;  /* pinned [1] */
-};
-
-static bool has_budget(const moe_dispatcher_t *d)
-{
-    return d->config.row_budget > 0 || d->config.budget_factor > 0.0f;
-}
 
 int64_t moe_flex_budget(int64_t tokens, int32_t k, float factor, int64_t multiple)
 {
@@ -140,7 +104,7 @@ static int allocate(moe_dispatcher_t *d, struct hybridep *s)
     if (rc == 0 && cudaMallocHost((void **)&s->host_dropped, word) != cudaSuccess) {
         rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
     }
-    for (int i = 0; i < (has_budget(d) ? SAID : 1) && rc == 0; i++) {
+    for (int i = 0; i < (moe_hybridep_has_budget(d) ? MOE_HYBRIDEP_SAID : 1) && rc == 0; i++) {
         if (cudaMallocHost((void **)&s->said[i].host, ranks * numbers * word) != cudaSuccess) {
             rc = DISPATCHER_FAIL(d, MOE_E_NOMEM, "pinned host memory");
         } else if (cudaEventCreateWithFlags(&s->said[i].read, cudaEventDisableTiming) != cudaSuccess) {
@@ -169,18 +133,19 @@ static int open_state(moe_dispatcher_t *d)
     d->state = s;
     const struct moe_dispatcher_config *c = &d->config;
     const struct moe_uneven_config uneven = uneven_config(d);
-    if (has_budget(d) && (c->legacy.empty_returns_early || c->legacy.empty_from_input || c->legacy.empty_unpermute)) {
+    if (moe_hybridep_has_budget(d) &&
+        (c->legacy.empty_returns_early || c->legacy.empty_from_input || c->legacy.empty_unpermute)) {
         return DISPATCHER_FAIL(
             d, MOE_E_UNSUPPORTED,
             "a row budget with legacy ways of a rank without rows: it does not know that it has none");
     }
-    if ((!has_budget(d) && c->legacy.local_capacity) || (c->row_budget > 0 && c->budget_factor > 0.0f)) {
+    if ((!moe_hybridep_has_budget(d) && c->legacy.local_capacity) || (c->row_budget > 0 && c->budget_factor > 0.0f)) {
         return DISPATCHER_FAIL(d, MOE_E_UNSUPPORTED, "%s",
-                               has_budget(d) ? "a row budget and a factor"
-                                             : "legacy local_capacity without a row budget");
+                               moe_hybridep_has_budget(d) ? "a row budget and a factor"
+                                                          : "legacy local_capacity without a row budget");
     }
     int64_t most = moe_uneven_bound(&uneven), k = (int64_t)c->topk * d->etp.size, ranks = d->tp_ep.size;
-    return moe_flex_open(d, &s->flex, most, has_budget(d) || k > ranks ? ranks : k);
+    return moe_flex_open(d, &s->flex, most, moe_hybridep_has_budget(d) || k > ranks ? ranks : k);
 }
 
 static int create(moe_dispatcher_t *d)
@@ -190,12 +155,12 @@ static int create(moe_dispatcher_t *d)
     const int64_t most = s->flex.most;
     int rc = moe_uneven_new(d->device, &uneven, &s->uneven);
     s->map_row = (d->config.experts + 7) / 8 * 8;
-    d->standing = has_budget(d);
+    d->standing = moe_hybridep_has_budget(d);
     s->flex.proposed = moe_dispatcher_proposed_first(d);
     rc = moe_flex_create(d, &s->flex, rc);
     s->agreed = rc ? 0 : moe_ep_buffer_agreed(s->flex.buffer);
-    d->max_rows = has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
-    s->flex.drop = has_budget(d);
+    d->max_rows = moe_hybridep_has_budget(d) ? budget(d, most) : moe_flex_max_rows(d, most);
+    s->flex.drop = moe_hybridep_has_budget(d);
     return rc ? rc : allocate(d, s);
 }
 
@@ -221,7 +186,7 @@ static void destroy(moe_dispatcher_t *d)
     moe_flex_destroy(d, &s->flex);
     moe_uneven_destroy(&s->uneven);
     cudaFreeHost(s->host_dropped);
-    for (int i = 0; i < SAID; i++) {
+    for (int i = 0; i < MOE_HYBRIDEP_SAID; i++) {
         cudaFreeHost(s->said[i].host);
         if (s->said[i].read != NULL) {
             cudaEventDestroy(s->said[i].read);
@@ -229,62 +194,6 @@ static void destroy(moe_dispatcher_t *d)
     }
     free(s);
     d->state = NULL;
-}
-
-/* Waits for what all ranks said; what they must give alike is in d->unlike. */
-static int read_said(moe_dispatcher_t *d, const struct hybridep *s, const struct said *said, uint32_t *agreed)
-{
-    if (cudaEventSynchronize(said->read) != cudaSuccess) {
-        return DISPATCHER_FAIL(d, MOE_E_DEVICE, "what the ranks said in a layer-forward before");
-    }
-    *agreed = moe_flex_agreed(d, &s->flex, said->host);
-    return 0;
-}
-
-/*
- * With a budget, where only the device knew: reads what was agreed on in the last layer-forward, if this rank proposed
- * something, and compares what ranks gave in the one before.
- */
-static int read_agreed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
-{
-    struct said *last = &s->said[s->turn], *before = &s->said[(s->turn + 1) % TURNS];
-    uint32_t ignored = 0;
-    int rc = 0;
-    if (last->pending) {
-        s->agreed = 0;
-    }
-    if (capturing) { /* it must not wait, and what was said before it is not compared: its replays come in between */
-        last->pending = before->pending = false;
-        return 0;
-    }
-    if (last->pending && (s->proposed & MOE_WORD_PROPOSED) != 0) {
-        rc = read_said(d, s, last, &s->agreed);
-        d->unlike = 0; /* for ranks that proposed nothing it is not yet known */
-    }
-    if (rc == 0 && before->pending && d->compares) {
-        rc = read_said(d, s, before, &ignored);
-    }
-    before->pending = false;
-    if (rc != 0 || d->unlike == 0) {
-        return rc;
-    }
-    last->pending = false; /* said before anybody was told: who mends it now is not told of it a second time */
-    return DISPATCHER_FAIL(d, MOE_E_ARG, "the ranks did not say the same in the last layer-forward but one");
-}
-
-/*
- * What was agreed on in the last layer-forward of the dispatcher that this one follows, as that one will read it. It is
- * not compared here: that one does it.
- */
-static int read_followed(moe_dispatcher_t *d, struct hybridep *s, bool capturing)
-{
-    const struct hybridep *other = d->follows->state;
-    const struct said *last = &other->said[other->turn];
-    bool known = !last->pending, told = !known && !capturing && (other->proposed & MOE_WORD_PROPOSED) != 0;
-    s->agreed = known ? other->agreed : 0;
-    int rc = told ? read_said(d, s, last, &s->agreed) : 0;
-    d->unlike = 0;
-    return rc;
 }
 
 /* Gathers every rank's metadata, derives every rank's counts from them on the device, and sends those to the host. */
@@ -358,7 +267,8 @@ static void say_declined(moe_dispatcher_t *d, struct hybridep *s)
 static void decline(moe_dispatcher_t *d)
 {
     if (d->follows != NULL) {
-        (void)read_followed(d, d->state, false); /* without a budget: it waits for nothing, and cannot fail */
+        (void)moe_hybridep_read_followed(d, d->state,
+                                         false); /* without a budget: it waits for nothing, and cannot fail */
     }
     if (pad_tokens(d, d->state) == 0) {
         say_declined(d, d->state);
@@ -408,20 +318,23 @@ static int prepare(moe_dispatcher_t *d, uint32_t proposed, uint32_t *agreed)
      * arrive there.
      */
     bool again = moe_dispatcher_again(d);
-    int rc = again || !has_budget(d) ? 0 : read_agreed(d, s, capturing);
-    rc = rc || d->follows == NULL ? rc : read_followed(d, s, capturing);
+    int rc = again || !moe_hybridep_has_budget(d) ? 0 : moe_hybridep_read_agreed(d, s, capturing);
+    rc = rc || d->follows == NULL ? rc : moe_hybridep_read_followed(d, s, capturing);
     rc = rc ? rc : pad_tokens(d, s);
-    proposed = capturing ? 0 : again && has_budget(d) ? s->proposed : proposed;
+    proposed = capturing ? 0 : again && moe_hybridep_has_budget(d) ? s->proposed : proposed;
     rc = rc ? rc : lay_out(d, s);
-    if (rc == 0 && has_budget(d) && !capturing && !again) { /* a recomputed forward says what the first one said */
-        s->turn = (s->turn + 1) % TURNS;
+    if (rc == 0 && moe_hybridep_has_budget(d) && !capturing &&
+        !again) { /* a recomputed forward says what the first one said */
+        s->turn = (s->turn + 1) % MOE_HYBRIDEP_TURNS;
     }
-    rc = rc ? rc : gather_maps(d, s, s->said[capturing && has_budget(d) ? CAPTURED : s->turn].host, proposed);
+    rc = rc ? rc
+            : gather_maps(d, s, s->said[capturing && moe_hybridep_has_budget(d) ? MOE_HYBRIDEP_CAPTURED : s->turn].host,
+                          proposed);
     if (rc != 0) {
         return rc;
     }
     s->proposed = proposed;
-    if (has_budget(d)) {
+    if (moe_hybridep_has_budget(d)) {
         moe_dispatcher_note_padding(d); /* no host reads the numbers of tokens of this forward */
         *agreed = s->agreed;
         rc = reserve(d, s, capturing);
@@ -436,7 +349,7 @@ static int forward(moe_dispatcher_t *d, const void *x)
     struct hybridep *s = d->state;
     struct moe_flex_dropped dropped = {.groups = d->local, .chosen = s->flex.chosen, .m = d->m, .dropped = s->dropped};
     int rc = moe_flex_forward(d, x);
-    return rc || !has_budget(d) ? rc : moe_device_ops(d->device)->flex_dropped(d->device, &dropped);
+    return rc || !moe_hybridep_has_budget(d) ? rc : moe_device_ops(d->device)->flex_dropped(d->device, &dropped);
 }
 
 const struct moe_dispatcher_kind_ops moe_dispatcher_hybridep = {
@@ -460,7 +373,9 @@ int64_t moe_flex_padded(const moe_dispatcher_t *d)
 
 const int64_t *moe_flex_dropped_sum(const moe_dispatcher_t *d)
 {
-    return d->kind == &moe_dispatcher_hybridep && has_budget(d) ? ((const struct hybridep *)d->state)->dropped : NULL;
+    return d->kind == &moe_dispatcher_hybridep && moe_hybridep_has_budget(d)
+               ? ((const struct hybridep *)d->state)->dropped
+               : NULL;
 }
 
 int moe_flex_replay(moe_dispatcher_t *d, bool alone, bool *replay, int64_t *dropped)

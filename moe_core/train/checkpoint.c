@@ -168,6 +168,9 @@ int checkpoint_new(const struct train_options *o, struct model *m, const struct 
         return 0;
     }
     c->tensors = tensors_new(&m->shape, &c->count);
+    if (c->tensors == NULL) {
+        fprintf(stderr, "moe_train: rank %d has no memory for the list of tensors\n", m->job->rank);
+    }
     bool failed = c->tensors == NULL || (m->job->rank == 0 && o->save != NULL && !folder_ready(c));
     return checkpoint_all_good(c, failed);
 }

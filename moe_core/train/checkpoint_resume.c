@@ -118,6 +118,9 @@ static int load_buffer(struct checkpoint *c, const struct ckpt_in *in, const cha
     const struct params *p = checkpoint_params(m, buffer);
     float *host = malloc((size_t)p->count * sizeof(*host) + 1);
     int rc = host != NULL ? 0 : MOE_E_NOMEM;
+    if (rc != 0) {
+        fprintf(stderr, "moe_train: --resume: rank %d has no memory to read %s\n", m->job->rank, path);
+    }
     for (int32_t i = 0; i < c->count && rc == 0; i++) {
         const struct tensor *t = &c->tensors[i];
         struct ckpt_tensor want;

@@ -3,6 +3,10 @@
  *
  * world by a unique id, ep and edp by splitting world, with names where the library knows names: what a Megatron job
  * looks like to an observer. One device per process, the one of LOCAL_RANK, modulo what there is.
+ *
+ * Agreements have memory that is never asked for: words of the program, which are registered with the runtime. A rank
+ * that could not even make its device takes part in them, on the default stream. Allocated ones were rejected: they are
+ * what such a rank lacks.
  */
 #include "moe_core/train/job.h"
 
@@ -14,6 +18,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+static int64_t agreement[JOB_WORDS];
 
 /* A number from the environment; `fallback` where the variable is absent; -1 where its text is no number. */
 static int32_t env_number(const char *name, int32_t fallback)
@@ -36,12 +43,24 @@ bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc)
     return nc != ncclSuccess;
 }
 
+static cudaStream_t stream_of(const struct job *job)
+{
+    return job->device != NULL ? moe_device_stream(job->device) : NULL;
+}
+
+static int wait_for(const struct job *job)
+{
+    if (job->device != NULL) {
+        return moe_device_sync(job->device);
+    }
+    return cudaStreamSynchronize(NULL) == cudaSuccess ? 0 : MOE_E_DEVICE;
+}
+
 int job_least(const struct job *job, ncclComm_t comm, int64_t mine, int64_t *least)
 {
     job->words[0] = mine;
-    ncclResult_t nc =
-        ncclAllReduce(job->words, job->words, 1, ncclInt64, ncclMin, comm, moe_device_stream(job->device));
-    int rc = job_nccl_failed(job, "AllReduce of an agreement", nc) ? MOE_E_COMM : moe_device_sync(job->device);
+    ncclResult_t nc = ncclAllReduce(job->words, job->words, 1, ncclInt64, ncclMin, comm, stream_of(job));
+    int rc = job_nccl_failed(job, "AllReduce of an agreement", nc) ? MOE_E_COMM : wait_for(job);
     *least = job->words[0];
     return rc;
 }
@@ -65,6 +84,30 @@ int job_failed(const struct job *job, bool failed, int32_t *who)
     int rc = job_least(job, job->world, failed ? -1 - job->rank : 0, &least);
     *who = least < 0 ? (int32_t)(-1 - least) : -1;
     return rc;
+}
+
+int job_all_start(const struct job *job, const char *why)
+{
+    char *text = (char *)&job->words[1];
+    const size_t bytes = (JOB_WORDS - 1) * sizeof(job->words[0]);
+    int32_t who = -1;
+    if (job->world_size == 1) {
+        return why != NULL ? -1 : 0;
+    }
+    int rc = job_failed(job, why != NULL, &who);
+    if (rc != 0 || who < 0) {
+        return rc != 0 ? -1 : 0;
+    }
+    memset(text, 0, bytes);
+    if (who == job->rank) {
+        snprintf(text, bytes, "%s", why);
+    }
+    ncclResult_t nc = ncclBroadcast(text, text, bytes, ncclUint8, who, job->world, stream_of(job));
+    rc = job_nccl_failed(job, "Broadcast of why a rank cannot start", nc) ? MOE_E_COMM : wait_for(job);
+    if (rc == 0 && why == NULL) {
+        fprintf(stderr, "moe_train: rank %d ends, because rank %d cannot start: %s\n", job->rank, who, text);
+    }
+    return -1;
 }
 
 static ncclConfig_t named(const char *name)
@@ -222,15 +265,17 @@ int job_start(const struct train_options *options, struct job *job)
         return -1;
     }
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 1 ||
-        cudaSetDevice(job->local_rank % devices) != cudaSuccess) {
+        cudaSetDevice(job->local_rank % devices) != cudaSuccess ||
+        cudaHostRegister(agreement, sizeof(agreement), cudaHostRegisterPortable) != cudaSuccess) {
         fprintf(stderr, "moe_train: rank %d: no CUDA device (hostnccl's runtime or a real one)\n", job->rank);
         return -1;
     }
+    job->words = agreement;
     if (communicators(options, job) != 0) {
         return -1;
     }
-    if (moe_device_new_host(&job->device) != 0 ||
-        moe_device_alloc(job->device, 2 * sizeof(*job->words), (void **)&job->words) != 0) {
+    job->joined = true;
+    if (moe_device_new_host(&job->device) != 0) {
         fprintf(stderr, "moe_train: rank %d: %s\n", job->rank, moe_last_error());
         return -1;
     }
@@ -239,9 +284,6 @@ int job_start(const struct train_options *options, struct job *job)
 
 void job_end(struct job *job)
 {
-    if (job->device != NULL) {
-        moe_device_free(job->device, &job->words);
-    }
     moe_device_destroy(&job->device);
     if (job->parts == 1) {
         job->block = NULL;
@@ -255,5 +297,9 @@ void job_end(struct job *job)
             ncclCommDestroy(*comms[i]);
             *comms[i] = NULL;
         }
+    }
+    if (job->words != NULL) {
+        cudaHostUnregister(job->words);
+        job->words = NULL;
     }
 }

@@ -10,6 +10,8 @@
 #include <nccl.h>
 #include <stdint.h>
 
+enum { JOB_WORDS = 16 };
+
 struct job {
     int32_t rank, world_size, local_rank;
     int32_t ep_size, ep_rank, edp_size, edp_rank;
@@ -23,7 +25,8 @@ struct job {
                          ep, and then not owned */
     ncclComm_t data;  /* ranks with the same tp rank; where tp is 1 the same as world, and then not owned */
     moe_device_t *device;
-    int64_t *words; /* device [2]: for agreements, so that a rank without memory can take part in them */
+    int64_t *words; /* [JOB_WORDS], which NCCL can use: for agreements, so that a rank without memory can take part */
+    bool joined;    /* all communicators are there: this rank's peers wait for it in job_all_start */
 };
 
 /* Whether the options can be laid out over so many ranks; where not, one line on standard error. Any thread. */
@@ -32,7 +35,8 @@ bool job_fits(const struct train_options *options, int32_t ranks);
 /*
  * Reads RANK, WORLD_SIZE, LOCAL_RANK (a job of one where they are absent), meets the other ranks and makes the
  * communicators: ranks that share experts are neighbours, then come the ranks of an ep group, and an edp group holds
- * the ranks with the same part of the same experts. 0, or -1 with one line on standard error.
+ * the ranks with the same part of the same experts. 0, or -1 with one line on standard error; where job->joined is set
+ * then, it is the device that could not be made, and the peers are still to be told.
  */
 int job_start(const struct train_options *options, struct job *job);
 
@@ -50,6 +54,14 @@ int job_range(const struct job *job, ncclComm_t comm, uint64_t mine, uint64_t *l
  * Errors: COMM, DEVICE.
  */
 int job_failed(const struct job *job, bool failed, int32_t *who);
+
+/*
+ * Whether all ranks of the job have come so far: 0. `why` is what keeps this rank from it (one that has said so on
+ * standard error), NULL: nothing. -1: a rank cannot start; each of the others says in one line which, and why.
+ * COLLECTIVE on world, and a wait: AllReduce MIN int64 [1], then, where a rank cannot start, a Broadcast of bytes from
+ * it. Takes no memory; a job of one rank issues nothing.
+ */
+int job_all_start(const struct job *job, const char *why);
 
 /* Whether nc is a failure; if so, prints "rank R: <what>: <message>". */
 bool job_nccl_failed(const struct job *job, const char *what, ncclResult_t nc);

@@ -31,6 +31,7 @@ struct train {
     struct job job;
     struct corpus corpus;
     struct model model;
+    bool modelled; /* `model` is made, but perhaps for some layers */
     struct hazard hazard;
     struct step_reduce reduce;
     struct check check;
@@ -59,11 +60,16 @@ static double seconds(void)
 }
 
 /* moe_last_error says what the code means, too, unless the failure came from elsewhere than the library. */
+static const char *detail_of(int rc)
+{
+    const char *text = moe_error_text(rc);
+    return strstr(moe_last_error(), text) != NULL ? moe_last_error() : text;
+}
+
 static int fail(const struct train *t, const char *what, int rc)
 {
     if (rc != 0) {
-        const char *text = moe_error_text(rc), *detail = strstr(moe_last_error(), text) ? moe_last_error() : text;
-        fprintf(stderr, "moe_train: rank %d: %s: %s\n", t->job.rank, what, detail);
+        fprintf(stderr, "moe_train: rank %d: %s: %s\n", t->job.rank, what, detail_of(rc));
     }
     return rc;
 }
@@ -334,31 +340,66 @@ static int run_steps(struct train *t)
     return rc;
 }
 
+/* What a rank makes by itself, calling no peer. */
+static int make_own(struct train *t)
+{
+    moe_device_t *device = t->job.device;
+    int rc = fail(t, "model", model_new(t->options, &t->job, &t->model));
+    t->modelled = rc == 0;
+    rc = rc ? rc : fail(t, "hazard", hazard_new(&t->options->hazard, &t->job, &t->model, &t->hazard));
+    rc = rc ? rc : fail(t, "gradient buckets", step_reduce_new(t->options, &t->job, &t->model, &t->reduce));
+    if (rc == 0) {
+        rc = moe_device_alloc(device, sizeof(*t->rate), (void **)&t->rate);
+        rc = rc ? rc : moe_device_alloc(device, sizeof(*t->host_loss), (void **)&t->host_loss);
+        rc = rc ? rc : moe_device_alloc(device, 4 * sizeof(*t->empty), (void **)&t->empty);
+        (void)fail(t, "what a step counts in", rc);
+    }
+    return rc;
+}
+
+/*
+ * Makes what training needs. `why` is what this rank lacks already, NULL: nothing. Before the first call in which peers
+ * would wait for it, and behind the layers, which groups of ranks make, all hear whether one cannot go on.
+ */
+static int start(struct train *t, const char *why)
+{
+    int rc = why == NULL ? make_own(t) : MOE_E_STATE;
+    why = why == NULL && rc != 0 ? detail_of(rc) : why;
+    if (job_all_start(&t->job, why) != 0) {
+        return -1;
+    }
+    rc = fail(t, "layers", model_layers_new(&t->model));
+    if (rc == MOE_E_COMM || job_all_start(&t->job, rc != 0 ? detail_of(rc) : NULL) != 0) { /* a peer may have gone */
+        return -1;
+    }
+    rc = checkpoint_new(t->options, &t->model, &t->corpus, &t->checkpoint);
+    return rc ? rc : checkpoint_resume(&t->checkpoint, &t->first_step);
+}
+
+/* What a rank lacks before it has met its peers; it meets them all the same, to tell them. NULL: nothing. */
+static const char *lacks_before(struct train *t)
+{
+    const struct train_options *o = t->options;
+    const char *rank = getenv("RANK");
+    bool text = corpus_open(o->text, o->seed, o->context, &t->corpus) == 0 &&
+                (o->validate == 0 || corpus_hold_out(&t->corpus) == 0);
+    bool watched = watchdog_start(rank != NULL ? atoi(rank) : 0, o->timeout_s) == 0;
+    if (!watched) {
+        fprintf(stderr, "moe_train: rank %s: no thread for the watchdog\n", rank != NULL ? rank : "0");
+    }
+    return !text ? "it has no text to train with" : !watched ? "it has no thread for its watchdog" : NULL;
+}
+
 static int run_rank(const struct train_options *options)
 {
     struct train t = {.options = options};
     t.checkpoint.lock = -1;
-    if (corpus_open(options->text, options->seed, options->context, &t.corpus) != 0) {
-        return 1;
-    }
+    const char *why = lacks_before(&t);
     int rc = 1;
-    if (options->validate > 0 && corpus_hold_out(&t.corpus) != 0) {
-        corpus_close(&t.corpus);
-        return 1;
+    if (job_start(options, &t.job) != 0) {
+        why = why != NULL ? why : moe_last_error();
     }
-    bool model = false;
-    const char *rank = getenv("RANK");
-    if (watchdog_start(rank != NULL ? atoi(rank) : 0, options->timeout_s) != 0 || job_start(options, &t.job) != 0) {
-        goto out;
-    }
-    model = model_new(options, &t.job, &t.model) == 0;
-    if (!model || fail(&t, "hazard", hazard_new(&options->hazard, &t.job, &t.model, &t.hazard)) != 0 ||
-        fail(&t, "gradient buckets", step_reduce_new(options, &t.job, &t.model, &t.reduce)) != 0 ||
-        moe_device_alloc(t.job.device, sizeof(*t.rate), (void **)&t.rate) != 0 ||
-        moe_device_alloc(t.job.device, sizeof(*t.host_loss), (void **)&t.host_loss) != 0 ||
-        moe_device_alloc(t.job.device, 4 * sizeof(*t.empty), (void **)&t.empty) != 0 ||
-        checkpoint_new(options, &t.model, &t.corpus, &t.checkpoint) != 0 ||
-        checkpoint_resume(&t.checkpoint, &t.first_step) != 0) {
+    if (!t.job.joined || start(&t, why) != 0) {
         goto out;
     }
     t.empty[1] = INT64_MAX;
@@ -371,11 +412,11 @@ out:
         moe_device_free(t.job.device, &t.empty);
         step_reduce_destroy(&t.reduce);
         hazard_destroy(&t.hazard);
-        if (model) {
+        if (t.modelled) {
             check_destroy(&t.check, &t.model);
         }
         checkpoint_destroy(&t.checkpoint);
-        if (model) {
+        if (t.modelled) {
             model_destroy(&t.model);
         }
     }

@@ -86,14 +86,12 @@ int model_new(const struct train_options *options, const struct job *job, struct
     if (rc == 0 && options->facts) {
         rc = moe_facts_new(job->device, (uint32_t)(FACTS_PER_LAYER * s->layers + FACTS_OF_MODEL), &model->facts);
     }
-    rc = rc ? rc : model_layers_new(model);
+    rc = rc ? rc : model_layers_room(model);
     rc = rc ? rc : model_load_weights(model);
     if (rc != 0) {
-        fprintf(stderr, "moe_train: %s\n", moe_last_error());
         model_destroy(model);
-        return -1;
     }
-    return 0;
+    return rc;
 }
 
 void model_destroy(struct model *m)

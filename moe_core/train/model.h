@@ -58,8 +58,10 @@ struct model {
     int32_t *choice, *kept;
 };
 
-/* Makes the model with weights drawn from the seed (equal for every layout of ranks). 0, or -1 with one line on
- * standard error. */
+/*
+ * Makes the model with weights drawn from the seed (equal for every layout of ranks), but for its layers: calls no
+ * peer. Error codes of moe_core; after one there is nothing to destroy.
+ */
 int model_new(const struct train_options *options, const struct job *job, struct model *model);
 void model_destroy(struct model *model);
 
@@ -87,7 +89,8 @@ void model_batch(const struct train_options *options, const struct corpus *corpu
 struct shape model_shape(const struct train_options *options, const struct job *job);
 struct moe_layer_config model_layer_config(const struct model *model, int64_t layer);
 struct moe_layer_weights model_layer_weights(const struct model *model, int64_t layer);
-int model_layers_new(struct model *model);
+int model_layers_room(struct model *model); /* what model_layers_new makes the layers with; calls no peer */
+int model_layers_new(struct model *model);  /* collective: layer.h */
 int model_load_weights(struct model *model);
 /* After a step: the expert biases, where the router has them. Collective on world. */
 int model_update_bias(struct model *model);

@@ -105,19 +105,23 @@ static void layer_ready(void *arg, int parameter)
     }
 }
 
-int model_layers_new(struct model *m)
+int model_layers_room(struct model *m)
 {
-    int rc = 0;
     int64_t layers = m->shape.layers;
-    bool biased = router(m->options).options.expert_bias;
     m->hook = calloc((size_t)layers, sizeof(*m->hook));
     if (m->hook == NULL) {
         return MOE_E_NOMEM;
     }
-    if (biased) {
-        rc = moe_device_alloc(m->job->device, (size_t)(layers * m->shape.experts) * sizeof(float),
-                              (void **)&m->expert_bias);
-    }
+    return router(m->options).options.expert_bias
+               ? moe_device_alloc(m->job->device, (size_t)(layers * m->shape.experts) * sizeof(float),
+                                  (void **)&m->expert_bias)
+               : 0;
+}
+
+int model_layers_new(struct model *m)
+{
+    int rc = 0;
+    int64_t layers = m->shape.layers;
     for (int64_t l = 0; l < layers && rc == 0; l++) {
         struct moe_layer_config config = model_layer_config(m, l);
         m->hook[l] = (struct model_hook){m, l};

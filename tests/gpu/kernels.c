@@ -23,9 +23,9 @@ static const struct {
     const char *name;
     void (*run)(struct check *c);
 } parts[] = {
-    {"tensor", check_tensor},   {"gemm", check_gemm}, {"fp8", check_fp8},
-    {"product", check_product}, {"move", check_move}, {"router", check_router},
-    {"rows", check_rows},       {"flex", check_flex}, {"layer", check_layer},
+    {"tensor", check_tensor},     {"gemm", check_gemm},   {"fp8", check_fp8},       {"product", check_product},
+    {"product8", check_product8}, {"move", check_move},   {"router", check_router}, {"rows", check_rows},
+    {"flex", check_flex},         {"layer", check_layer},
 #ifdef GPU_KERNELS_GRAPH /* our own cuda_runtime.h may be older than the graph functions */
     {"graph", check_graph},
 #endif

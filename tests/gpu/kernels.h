@@ -46,6 +46,7 @@ struct check {
 void check_tensor(struct check *c);
 void check_gemm(struct check *c);
 void check_fp8(struct check *c);
+void check_product8(struct check *c);
 void check_product(struct check *c);
 void check_move(struct check *c);
 void check_router(struct check *c);

@@ -176,11 +176,13 @@ static void products(struct check *c)
     row_end(c, "");
 }
 
+/* Both operands have a scale for each block: one that is left out, or another block's, is seen. */
 void gemm_fp8_product(struct check *c)
 {
-    struct problem p = fp8_problem(c, &ways[1], 5, 144, 272);
+    static const struct way way = {MOE_FP8_BLOCKS, MOE_E5M2, true};
+    struct problem p = fp8_problem(c, &way, 5, 144, 272);
     for (int kind = MOE_LINEAR_FORWARD; kind <= MOE_LINEAR_WGRAD && !c->row_wrong; kind++) {
-        try_kind(c, &p, &ways[1], (enum moe_linear_kind)kind, gemm_positions[5]);
+        try_kind(c, &p, &way, (enum moe_linear_kind)kind, gemm_positions[5]);
     }
     problem_free(c, &p);
 }

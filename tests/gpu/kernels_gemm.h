@@ -61,7 +61,7 @@ const struct twin *output_of(const struct problem *p, enum moe_linear_kind kind,
  */
 double *gemm_expected(struct check *c, const struct problem *p, enum moe_linear_kind kind, int64_t step);
 
-/* Products of FP8 by FP8, and the rounding of rows; and one of each for check_product, in its row. */
+/* Products of FP8 by FP8, and the rounding of rows; and one of each for check_product8. */
 void gemm_fp8(struct check *c, const struct gemm_api *api);
 void gemm_fp8_product(struct check *c);
 

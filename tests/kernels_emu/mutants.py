@@ -4,8 +4,9 @@
     mutants.py SOURCE BUILD CXX [NAME...]
 
 A mutant is a change of one kernel's PTX: the instructions that it leaves out or changes are the program's own (inline
-assembly), so the compiler moves them and does not rewrite them. One kernel is translated and compiled in the place of
-the build's own, and the part `product` of gpu_kernels runs on it; it also runs without a mistake, which must be right.
+assembly), so the compiler moves them and does not rewrite them; for scales, the only reads and products of their kind.
+One kernel is translated and compiled in the place of the build's own, and the part `product` of gpu_kernels runs on it,
+or `product8`, for the kernels of FP8 by FP8; they also run without a mistake, which must be right.
 Changing the CUDA source was rejected: the compiler takes minutes for the files of which one kernel is needed.
 """
 import glob
@@ -28,6 +29,8 @@ FP8_GRAD = 'gemm_scaled', '_Z11gemm_scaledILi2E13__nv_fp8_e5m2fLb0EEv9gemm_args'
 COLUMNS = 'quantize', '_Z13round_columnsI13__nv_bfloat16Ev8Rounding'
 TURN = 'quantize', '_Z12turn_weightsPK16moe_linear_groupPKllllPh'
 
+OF_FP8 = FP8, FP8_GRAD, COLUMNS, TURN
+
 RACE = 'race in shared memory'
 SYNC = r'bar\.warp\.sync\s+-1;'
 # wait_a parity: the operand behind the barrier's address.
@@ -37,6 +40,15 @@ STRIDE = r'\b4611686293305360384\b'  # swizzle of 128 bytes, stride 1024, leadin
 SET_ROWS = r'tensormap\.replace\.tile\.global_dim\.shared::cta\.b1024\.b32\s+(\[[^\]]*\]),\s*1,\s*(%r\d+);'
 ONE_MORE = (r'{ .reg .b32 more; add.s32 more, \2, 1; '
             r'tensormap.replace.tile.global_dim.shared::cta.b1024.b32 \1, 1, more; }')
+
+# A read of a scale, and a product of two; the scale beside it in memory is that of the row's next block, or the one
+# before it, and there is one: a row of the product has an even number of blocks.
+SCALE = r'ld\.global\.nc\.f32\s+(%f\d+),\s*\[(%rd\d+)\];'
+BESIDE = r'{ .reg .b64 other; xor.b64 other, \2, 4; ld.global.nc.f32 \1, [other]; }'
+TWO_SCALES = r'ld\.global\.nc\.v2\.f32\s+\{(%f\d+),\s*(%f\d+)\}'
+SCALES_TIMES = r'mul\.f32\s+(%f\d+),\s*(%f\d+),\s*(%f\d+);'
+# Whether wgmma adds to its sums: the first one of a block of scales does not.
+ADDS = r'setp\.ne\.b32\s+p,\s*%r\d+,\s*0;'
 
 # name: (kernel, pattern, which of its matches: from, to (None: the last), replacement, order, words)
 MUTANTS = {
@@ -69,6 +81,11 @@ MUTANTS = {
     'FP8 sums used before the wait': (FP8, r'wgmma\.wait_group\.sync\.aligned\s+0;', 0, None, '', 'random',
                                       'a register of wgmma is used before wgmma.wait_group'),
     'FP8 gradient: one barrier of a stage': (FP8_GRAD, INIT, 2, 3, r'\g<1>9', 'random', 'deadlock'),
+    "FP8: a row's scale of another block": (FP8, SCALE, 1, 3, BESIDE, 'random', 'tolerances'),
+    "FP8: a weight's scale left out": (FP8, SCALES_TIMES, 0, 2, r'mov.f32 \1, \3;', 'random', 'tolerances'),
+    'FP8: sums of the block before kept': (FP8, ADDS, 0, 1, 'setp.eq.b32 p, 0, 0;', 'random', 'tolerances'),
+    'FP8 gradient: scale of the column beside': (FP8_GRAD, TWO_SCALES, 0, None,
+                                                 r'ld.global.nc.v2.f32 {\2,\1}', 'random', 'tolerances'),
     'columns: largest read early': (COLUMNS, r'bar\.sync\s+0;', 0, 1, '', 'random', RACE),
     'columns: bytes read early': (COLUMNS, r'bar\.sync\s+0;', 1, 2, '', 'random', RACE),
     'weights turned early': (TURN, r'bar\.sync\s+0;', 0, 1, '', 'random', RACE),
@@ -113,12 +130,12 @@ def build(source, build_folder, cxx, mutant, folder):
     return made + '.so'
 
 
-def product(build_folder, library, order):
-    """The code and the words of the part `product` on that library."""
+def product(build_folder, library, order, *parts):
+    """The code and the words of parts of gpu_kernels on that library."""
     paths = [os.path.join(build_folder, p) for p in ('tests/kernels_emu/lib', 'lib/hostnccl', 'lib')]
     env = dict(os.environ, LD_LIBRARY_PATH=':'.join(paths), HOSTCUDA_CODE=library, HOSTCUDA_SMS='3',
                KERNELS_EMU_ORDER=order, KERNELS_EMU_SEED='1')
-    done = subprocess.run([os.path.join(build_folder, 'tests/gpu_kernels'), '--seed', '1', '--sample', '1', 'product'],
+    done = subprocess.run([os.path.join(build_folder, 'tests/gpu_kernels'), '--seed', '1', '--sample', '1', *parts],
                           env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -126,7 +143,8 @@ def product(build_folder, library, order):
 def is_found(source, build_folder, cxx, name):
     mutant = MUTANTS[name]
     with tempfile.TemporaryDirectory() as folder:
-        code, said = product(build_folder, build(source, build_folder, cxx, mutant, folder), mutant[5])
+        code, said = product(build_folder, build(source, build_folder, cxx, mutant, folder), mutant[5],
+                             'product8' if mutant[0] in OF_FP8 else 'product')
     found = code not in (0, 2, 3) and mutant[6] in said
     print(('found: ' if found else f'NOT FOUND, code {code}: ') + name + ('' if found else '\n' + said), flush=True)
     return found
@@ -136,7 +154,8 @@ def is_right(build_folder):
     """Without a mistake nothing is found."""
     rights = []
     for order in sorted({mutant[5] for mutant in MUTANTS.values()}):
-        code, said = product(build_folder, os.path.join(build_folder, 'tests/kernels_emu/kernels_emu.so'), order)
+        code, said = product(build_folder, os.path.join(build_folder, 'tests/kernels_emu/kernels_emu.so'), order,
+                             'product', 'product8')
         rights.append(code == 0)
         print(f'{"right" if code == 0 else "WRONG"} without a mistake, {order}' + ('' if code == 0 else '\n' + said),
               flush=True)

@@ -8,9 +8,10 @@
 
 #include "moe_core/include/moe/ep_buffer.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
-enum { RANKS = 2, SICK = 1, ROUNDS = 160 };
+enum { RANKS = 2, SICK = 1, ROUNDS = 160, BOUND = 1024 };
 
 /* Where the sick rank has no memory. */
 enum place { IN_MAKING, IN_FORWARD, IN_RECOMPUTE, IN_FLIGHT };
@@ -22,6 +23,8 @@ struct told_case {
     bool losses;       /* the router sums its counts over the ranks, four times */
     bool keep_routing; /* recompute does not route */
     bool no_padding;   /* uneven NONE */
+    bool bound;        /* uneven BOUND: tokens are padded to so many that each buffer has a segment of its own */
+    int from;          /* IN_FORWARD: this request and all behind it are refused */
     bool budget;       /* sizes known beforehand */
     bool capacity;
     bool overlap; /* the shared expert on a stream of its own */
@@ -35,7 +38,29 @@ struct told {
     bool same; /* the step after the failure gives what the one before it gave */
     bool clean;
     char message[256];
+    /* When the routing maps are gathered in the first pass: requests of this forward so far, bytes in use. */
+    struct {
+        const moe_device_t *device;
+        const struct counting *counting;
+        int64_t asked, requests;
+        size_t in_use;
+    } at_maps;
 };
+
+static _Thread_local struct told *self;
+
+/* NCCL's, on its way: the symbol of the program is the library's as well. */
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    __typeof__(ncclAllGather) *next;
+    *(void **)&next = dlsym(RTLD_NEXT, "ncclAllGather");
+    if (self != NULL && type == ncclUint8 && self->rounds == 0) {
+        self->at_maps.requests = self->at_maps.counting->asked - self->at_maps.asked;
+        self->at_maps.in_use = figures_of(self->at_maps.device).in_use;
+    }
+    return next(send, recv, count, type, comm, stream);
+}
 
 static struct moe_layer_config config_for(const struct told_case *c, ncclComm_t ep, int rank)
 {
@@ -44,7 +69,8 @@ static struct moe_layer_config config_for(const struct told_case *c, ncclComm_t 
     config.recompute = c->place == IN_RECOMPUTE;
     config.options.keep_routing = c->keep_routing;
     config.in_flight = c->place == IN_FLIGHT ? 2 : 0;
-    config.uneven = c->no_padding ? MOE_UNEVEN_NONE : config.uneven;
+    config.uneven = c->no_padding ? MOE_UNEVEN_NONE : c->bound ? MOE_UNEVEN_BOUND : config.uneven;
+    config.token_bound = c->bound ? BOUND : 0;
     config.row_budget = c->budget ? RANKS * T * K : 0;
     if (c->losses) {
         config.balance = config.global = ep;
@@ -85,7 +111,7 @@ static void make_in_rounds(struct told *t, moe_device_t *device, struct counting
 }
 
 /* One pass. In that of round 1 the sick rank is refused everything in the place of the case. */
-static int pass(const struct told *t, moe_device_t *device, moe_layer_t *layer, struct model *m, struct counting *c,
+static int pass(struct told *t, moe_device_t *device, moe_layer_t *layer, struct model *m, struct counting *c,
                 int round)
 {
     const struct moe_layer_weights w = weights_of(m, true);
@@ -94,7 +120,8 @@ static int pass(const struct told *t, moe_device_t *device, moe_layer_t *layer, 
     size_t bytes = 0;
     int rc = flies ? moe_layer_forward(layer, &w, &first, m->x, T, m->y) : 0;
     moe_device_trim(device, &bytes);
-    c->refuse = refused && t->c->place != IN_RECOMPUTE ? c->asked : -1;
+    t->at_maps.asked = c->asked;
+    c->refuse = refused && t->c->place != IN_RECOMPUTE ? c->asked + t->c->from : -1;
     rc = rc ? rc : moe_layer_forward(layer, &w, &step, m->x, T, m->y);
     moe_device_trim(device, &bytes);
     c->refuse = refused ? c->asked : -1;
@@ -156,6 +183,9 @@ static void *run_told(void *arg)
     t->clean = cudaSetDevice(t->rank) == cudaSuccess && ncclCommInitRank(&ep, RANKS, t->id, t->rank) == ncclSuccess;
     device = device_of(c);
     c->for_good = true;
+    t->at_maps.device = device;
+    t->at_maps.counting = c;
+    self = t;
     if (t->c->place == IN_MAKING) {
         make_in_rounds(t, device, c, ep);
     } else {
@@ -210,9 +240,8 @@ static void test_a_layer_is_made_on_all_ranks_or_on_none(void **state)
     }
 }
 
-static void check_told(const struct told_case *c)
+static void check_told_of(const struct told_case *c, struct told told[RANKS])
 {
-    struct told told[RANKS];
     tell(c, told);
     for (int i = 0; i < RANKS; i++) {
         assert_int_equal(told[i].rounds, 3);
@@ -226,6 +255,12 @@ static void check_told(const struct told_case *c)
                                                     : "rank 1 of the group has none for this forward"));
         assert_non_null(strstr(told[i].message, i == 0 ? "rank 0, layer 0" : "rank 1, layer 0"));
     }
+}
+
+static void check_told(const struct told_case *c)
+{
+    struct told told[RANKS];
+    check_told_of(c, told);
 }
 
 /* Before the router's collectives, between them and the exchange, and in the exchange's own memory. */
@@ -245,6 +280,28 @@ static void test_a_forward_without_memory_is_told_to_the_peers(void **state)
             check_told(&own);
             check_told(&unpadded);
         }
+    }
+}
+
+/*
+ * The AllGather dispatcher has all that its gathers need before the maps are exchanged, the rows of all ranks included:
+ * whichever request is the first that is refused until then, the peers are told.
+ */
+static void test_what_is_gathered_has_its_memory_before_the_maps_are_exchanged(void **state)
+{
+    (void)state;
+    for (int bound = 0; bound < 2; bound++) {
+        struct told_case c = {
+            .place = IN_FORWARD, .kind = MOE_DISPATCH_ALLGATHER, .bound = bound == 1, .no_padding = bound == 0};
+        const size_t most = bound ? BOUND : T, own = bound ? BOUND : 0, local = E / RANKS;
+        const size_t numbers = (RANKS * most + own) * (E + H) + RANKS * most * local;
+        const size_t bytes = numbers * sizeof(float) + RANKS * most * local;
+        struct told told[RANKS];
+        do {
+            check_told_of(&c, told);
+            assert_in_range(told[SICK].at_maps.in_use, bytes, bytes + 4096); /* what lies between the buffers */
+        } while (++c.from < told[SICK].at_maps.requests);
+        assert_in_range(told[SICK].at_maps.requests, bound ? 3 : 1, 6);
     }
 }
 
@@ -337,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_layer_is_made_on_all_ranks_or_on_none),
         cmocka_unit_test(test_a_forward_without_memory_is_told_to_the_peers),
+        cmocka_unit_test(test_what_is_gathered_has_its_memory_before_the_maps_are_exchanged),
         cmocka_unit_test(test_a_recomputed_forward_without_memory_is_told_to_the_peers),
         cmocka_unit_test(test_a_microbatch_in_flight_without_memory_is_told_to_the_peers),
         cmocka_unit_test(test_a_rank_without_memory_for_the_groups_buffer_says_so),

@@ -227,6 +227,55 @@ no-memory)
     NO_MEMORY_RANK=2 LD_PRELOAD=$library run other 0 "$@" --save "$dir/b" # of a rank that is not there
     cmp -s "$dir/a/step-00000002.safetensors" "$dir/b/step-00000002.safetensors" || fail 'another file'
     ;;
+start-no-memory)
+    # A rank that lacks memory before the first step, at one request after the other, or has no text: it says so in one
+    # line, and each of the others says in one which rank ended the job, those of its expert parallel group and those of
+    # the other. No launcher is there who would end the others behind the first one.
+    library=$3
+    export WORLD_SIZE=4 NO_MEMORY_RANK=1 MOE_RENDEZVOUS=$dir/meet
+    mkdir "$dir/meet"
+    plain=(--ep 2 --layers 1 --context 3 --hidden 32 --ffn 8 --experts 32 --router deepseek-v3 --topk 8 --overlap
+        --hazard bias-twice:healthy --steps 1)
+    # start NAME OPTION...: all ranks, rank 1 with the options; the sum of their statuses is in `got`
+    start() {
+        local name=$1 rank pid pids=() more
+        shift
+        for rank in 0 1 2 3; do
+            more=()
+            [ "$rank" != 1 ] || more=("$@")
+            RANK=$rank LD_PRELOAD=$library timeout -k 1 500 "$train" "${plain[@]}" "${more[@]}" \
+                >"$dir/$name-$rank.log" 2>"$dir/$name-$rank.err" &
+            pids+=($!)
+        done
+        got=0
+        for pid in "${pids[@]}"; do
+            wait "$pid" || got=$((got + $?))
+        done
+    }
+    # refused NAME WORDS: all ranks have ended, and no step was taken; rank 1 says the words
+    refused() {
+        local rank of='rank 1 of the group could not make its layer'
+        local ends="( ends, because rank 1 cannot start|: layers: .*$of): ."
+        [ "$got" = 4 ] || fail "$1: the statuses add up to $got"
+        for rank in 0 1 2 3; do
+            [ "$(wc -l <"$dir/$1-$rank.err")" = 1 ] || fail "$1: not one line of rank $rank"
+            [ -z "$(curve "$1-$rank")" ] || fail "$1: a step was taken"
+            [ "$rank" = 1 ] || grep -Eq "^moe_train: rank $rank$ends" "$dir/$1-$rank.err" ||
+                fail "$1: rank $rank was not told"
+        done
+        grep -q "$2" "$dir/$1-1.err" || fail "$1: rank 1 does not say what it lacks"
+    }
+    for nth in $(seq 0 "${START_STRIDE:-13}" 1000); do
+        NO_MEMORY_NTH=$nth start "nth-$nth"
+        [ "$got" != 0 ] || break # there are no more requests
+        refused "nth-$nth" '^moe_train: rank 1: .*out of memory'
+    done
+    [ "$nth" -gt 60 ] || fail "only $nth requests were tried"
+    start text --text "$dir/absent"
+    refused text "cannot read $dir/absent"
+    grep -q 'rank 0 ends, because rank 1 cannot start: it has no text to train with$' "$dir/text-0.err" ||
+        fail 'rank 0 was not told why'
+    ;;
 check-no-memory)
     # A rank that has no memory to gather with for --check: all ranks end by it. The largest gather is that of the
     # experts, 16 x 3 x 64 x 36 floats, which is no other size of the job.
