@@ -293,7 +293,8 @@ class Job(Case):
     def test_who_asks_is_told_which_job_answers(self):
         """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks
         it."""
-        who = r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(.* (m?s|min)\)\n\n"
+        who = (r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
+               r"\(.* (m?s|min)\)\n\n")
         start = lambda name: self.start("run", "-n", "4", "--hostnccl", "--json", self.path(name), "--", CATALOGUE,
                                         "skipped", "sick", env={"ROLLCALL_JOB": name})
         hung = lambda name: until(lambda: os.path.exists(self.path(name)) and os.path.getsize(self.path(name)) > 0)
