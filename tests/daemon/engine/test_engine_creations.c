@@ -265,6 +265,37 @@ static void test_last_that_joins_ends_the_suspicion_however_fast_all_go_on(void 
     }
 }
 
+/* Two are missed, and one of them comes: the other is missed all the same, until it comes as well. */
+static void test_one_of_two_that_joins_ends_no_suspicion(void **state)
+{
+    (void)state;
+    for (uint32_t n = 3; n <= 8; n++) {
+        char said[STORY_SAID], want[64];
+        struct sim_event definition[2];
+        struct story t;
+        story_open(&t, n, n % 3);
+        uint32_t c = sim_comm(t.sim, "part", NULL, n);
+        struct sim_rank *late = &t.sim->rank[n - 2];
+        for (uint32_t i = 0; i < 2; i++) {
+            definition[i] = late[i].event[--late[i].events];
+        }
+        snprintf(want, sizeof(want), "suspected init-missing %u-%u", n - 2, n - 1);
+        for (uint32_t r = 0; r < n; r++) {
+            if (r >= n - 2) {
+                story_pass(&t, 8 * S_);
+                assert_string_equal(story_said(&t, 0, said), r == n - 2 ? want : "");
+                sim_pass(t.sim, r, 0);
+                t.sim->rank[r].event[t.sim->rank[r].events - 1] = definition[r + 2 - n];
+            }
+            struct roll_record made = begins(&t, r, ROLL_OP_COMM_INIT, c);
+            ends(&t, r, &made);
+        }
+        story_pass(&t, 8 * S_);
+        assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
+        story_close(&t);
+    }
+}
+
 /* What came of a creation is read when the ranks have gone on: to calls of which the last rank does not make one, or to
  * a split that it does not join. It is told as if the news had come in time. */
 static void late_news(bool of_split, const char *what)
@@ -479,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_what_comes_after_a_refused_split_is_told),
         cmocka_unit_test(test_a_refused_split_is_told_beside_a_creation_that_goes_on),
         cmocka_unit_test(test_last_that_joins_ends_the_suspicion_however_fast_all_go_on),
+        cmocka_unit_test(test_one_of_two_that_joins_ends_no_suspicion),
         cmocka_unit_test(test_late_news_of_a_creation_begin_none),
         cmocka_unit_test(test_late_news_of_a_creation_end_no_later_one),
     };
