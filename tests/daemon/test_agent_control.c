@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "tests/trace/scratch.h"
+
 /* Applies the first `bytes` bytes of a change for restart 1 of the job. */
 static void change(struct roll_agent_controls *c, enum roll_control_action action, uint32_t mask, uint32_t bytes)
 {
@@ -37,9 +39,9 @@ static uint32_t mask_of(const struct roll_agent_controls *c, size_t page)
 static void a_change_reaches_the_page_of_its_restart_and_one_without_restart_all(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/roll-agent-control-XXXXXX";
+    char dir[64];
     struct roll_agent_controls c = {0};
-    assert_non_null(mkdtemp(dir));
+    scratch_make(dir);
     roll_agent_controls_need(&c, dir, "job", 0, ROLL_POLICY_OBSERVE);
     roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_OBSERVE);
     roll_agent_controls_need(&c, dir, "job2", 1, ROLL_POLICY_OBSERVE);
@@ -59,15 +61,15 @@ static void a_change_reaches_the_page_of_its_restart_and_one_without_restart_all
     roll_agent_controls_drop(&c, "job", 1);
     roll_agent_controls_drop(&c, "job2", 1);
     roll_agent_controls_fini(&c);
-    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(scratch_remove(dir), 0);
 }
 
 static void a_page_that_is_cut_is_left_and_the_others_stay(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/roll-agent-control-XXXXXX";
+    char dir[64];
     struct roll_agent_controls c = {0};
-    assert_non_null(mkdtemp(dir));
+    scratch_make(dir);
     roll_guard();
     roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_OBSERVE);
     roll_agent_controls_need(&c, dir, "job2", 1, ROLL_POLICY_OBSERVE);
@@ -93,17 +95,17 @@ static void a_page_that_is_cut_is_left_and_the_others_stay(void **state)
     roll_agent_controls_drop(&c, "job", 1);
     roll_agent_controls_drop(&c, "job2", 1);
     roll_agent_controls_fini(&c);
-    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(scratch_remove(dir), 0);
 }
 
 /* A root tells all that is switched when a ring is announced, the policy first: what is off is off meanwhile. */
 static void a_policy_that_is_told_again_leaves_off_what_is_off(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/roll-agent-control-XXXXXX";
+    char dir[64];
     struct roll_agent_controls c = {0};
     const uint32_t bytes = sizeof(struct roll_frame_control), rest = roll_remedy_all() & ~(uint32_t)ROLL_REMEDY_FILL;
-    assert_non_null(mkdtemp(dir));
+    scratch_make(dir);
     roll_agent_controls_need(&c, dir, "job", 1, ROLL_POLICY_AUTO);
     struct roll_control *page = c.page[0].control;
     change(&c, ROLL_ACTION_OFF, ROLL_REMEDY_FILL, bytes);
@@ -132,7 +134,7 @@ static void a_policy_that_is_told_again_leaves_off_what_is_off(void **state)
     roll_agent_controls_drop(&c, "job", 1);
     roll_agent_controls_drop(&c, "job2", 1);
     roll_agent_controls_fini(&c);
-    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(scratch_remove(dir), 0);
 }
 
 int main(void)

@@ -26,7 +26,7 @@ ROLES = {
     "page": ("standalone",),
 }
 LIVE = ("sick", "stacks")  # with ranks that hang
-WAIT_S = 60    # only a hang reaches it
+WAIT_S = 300  # only a hang reaches it
 AFTER_S = 1.0  # how long a daemon that has complained is given to go on
 
 

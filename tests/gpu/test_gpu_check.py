@@ -31,6 +31,7 @@ import tree as trees  # noqa: E402
 
 BUILD, CASE = os.path.abspath(sys.argv[1]), sys.argv[2]
 SCRIPT = os.path.join(place.ROOT, "scripts", "gpu-check")
+END_S = 300  # only a hang reaches it
 
 
 def gpu_check(*args, seconds=1500, **env):
@@ -244,7 +245,7 @@ class Bundle(Scratch):
         def enough(verdicts):
             if verdicts:
                 stacks.append(subprocess.run([tree.rollcall, "stacks", "--native", "--samples", "1"],
-                                             capture_output=True, text=True, timeout=30,
+                                             capture_output=True, text=True, timeout=END_S,
                                              env=dict(os.environ, ROLLCALL_DIR=rings)))
             return bool(verdicts)
 
@@ -273,7 +274,7 @@ class Bundle(Scratch):
                 mapped = set(re.findall(r"(/\S+\.so\S*)", f.read()))
         finally:
             daemon.send_signal(signal.SIGTERM)
-            daemon.wait(20)
+            daemon.wait(END_S)
         self.assertTrue(mapped)
         return {m for m in mapped if not m.startswith(os.path.realpath(root))}
 
@@ -350,7 +351,7 @@ class StandIn(Scratch):
                                                                                                       "hostnccl"))
         for broken in (0, 40, 400, 760):  # equal bits, and numbers in double
             done = subprocess.run([program, "--rehearse", "--seed", "7", "--break", str(broken), "tensor", "move",
-                                   "rows"], capture_output=True, text=True, env=env, timeout=100)
+                                   "rows"], capture_output=True, text=True, env=env, timeout=END_S)
             wrong = [json.loads(line) for line in done.stdout.splitlines() if '"right":false' in line]
             self.assertEqual((done.returncode, len(wrong)), (1, 1), done.stderr)
             self.assertIn(f"gpu check: {wrong[0]['kernel']}: ", done.stderr)
@@ -358,8 +359,9 @@ class StandIn(Scratch):
     def test_without_a_gpu_the_kernels_check_says_so(self):
         if place.find_gpu():
             self.skipTest("there is a GPU here")
-        done = subprocess.run([os.path.join(BUILD, "tests", "gpu_kernels")], capture_output=True, text=True, timeout=60,
-                              env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
+        env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl"))
+        done = subprocess.run([os.path.join(BUILD, "tests", "gpu_kernels")], capture_output=True, text=True,
+                              timeout=END_S, env=env)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr, "no CUDA back end: |no code for this GPU in libmoe_kernels.so: ")
 
@@ -417,13 +419,13 @@ class RankOnly(Scratch):
         self.assertTrue(row["ok"], row)
         self.assertGreater(costs.record(tree)["recorded_p50_ns"], 0)
         kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "--rehearse", "tensor", "router"],
-                                 capture_output=True, text=True, timeout=100,
+                                 capture_output=True, text=True, timeout=END_S,
                                  env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "lib", "hostnccl")))
         self.assertEqual((kernels.returncode, kernels.stdout.count('"right":true') > 8), (0, True), kernels.stderr)
         vendor = place.Vendor()
         if not place.find_gpu():  # the vendor's runtime refuses the host's streams already
             kernels = subprocess.run([os.path.join(build, "tests", "gpu_kernels"), "tensor"], capture_output=True,
-                                     text=True, timeout=100,
+                                     text=True, timeout=END_S,
                                      env=dict(os.environ, LD_LIBRARY_PATH=vendor.library_path()))
             self.assertEqual(kernels.returncode, 3, kernels.stderr)
         place.torch_version = lambda: ["2.9", False]

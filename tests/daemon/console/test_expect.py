@@ -4,7 +4,7 @@ import os
 import subprocess
 import unittest
 
-from support import Case
+from support import Case, END_S
 
 JOB = os.environ["ROLL_TEST_REHEARSE_JOB"]
 
@@ -79,7 +79,7 @@ class Expect(Case):
                 self.assertEqual(r.returncode, 3)
                 self.assert_one_line(r.stderr, part)
             r = subprocess.run([os.environ["ROLL_DAEMON_BIN"], "--standalone", "--dir", self.path("dir"), "--expect",
-                                path], capture_output=True, text=True, timeout=60)
+                                path], capture_output=True, text=True, timeout=END_S)
             self.assertEqual(r.returncode, 3)
             self.assertIn(part, r.stderr)
         self.assertFalse(os.path.exists(ran))

@@ -242,8 +242,9 @@ class Job(Case):
         self.assertRegex(status["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")
         why = self.rollcall("why", "0")
         self.assertEqual(why.returncode, 0, why.stderr)
-        self.assertIn("3", why.stdout)
-        self.assertIn("Verdict 1 (", why.stdout)  # and the verdict itself behind it, once
+        text = " ".join(why.stdout.split())  # its lines break where the durations in them let them
+        self.assertRegex(text, r"\b[Rr]ank 3\b")
+        self.assertIn("Verdict 1 (", text)  # and the verdict itself behind it, once
         self.assertEqual(len(re.findall(r"(?m)^(PROVEN|SUSPECTED|PREDICTED) ", why.stdout)), 1, why.stdout)
         self.assertEqual(self.rollcall("why").returncode, 0)
         r = self.rollcall("why", "99")
@@ -269,8 +270,8 @@ class Job(Case):
         job = self.start("run", "-n", "2", "--hostnccl", "--timeout", "300", "--json", live, "--", CATALOGUE,
                          "wrong-count", "sick")
         self.assertTrue(until(lambda: findings(live)), "no verdict")
-        why = self.rollcall("why").stdout
-        self.assertRegex(why, r"1\s+finding\b|Verdict 1 \(", why)
+        why = " ".join(self.rollcall("why").stdout.split())
+        self.assertRegex(why, r"\b1 finding\b|Verdict 1 \(", why)
         job.terminate()
         self.assertEqual(job.wait(300), 128 + 15)
 
@@ -280,9 +281,14 @@ class Job(Case):
         job = self.start("run", "-n", "4", "--digest", "--hostnccl", "--timeout", "300", "--json", live, "--",
                          CATALOGUE, "skipped", "sick")
         self.assertTrue(until(lambda: findings(live)), "no verdict")
-        groups = self.rollcall("top", "--once", "-g").stdout
-        self.assertRegex(groups, r"(?m)^0-2 +3 +waiting( in cuda\w+)? +3 +AllReduce")
-        self.assertRegex(groups, r"(?m)^3 +1 +(running|busy|in cuda\w+|waiting( in cuda\w+)?) +\S+ +AllReduce")
+        groups = ""
+
+        def told():  # a verdict may come before the last of them is seen to wait
+            nonlocal groups
+            groups = self.rollcall("top", "--once", "-g").stdout
+            return (re.search(r"(?m)^0-2 +3 +waiting( in cuda\w+)? +3 +AllReduce", groups) and
+                    re.search(r"(?m)^3 +1 +(running|busy|in cuda\w+|waiting( in cuda\w+)?) +\S+ +AllReduce", groups))
+        self.assertTrue(until(told), groups)
         status = json.loads(self.rollcall("top", "--json", "-g").stdout)
         self.assertEqual([(r["rank"], r["last"]["op"]) for r in status["ranks"]], [(n, "AllReduce") for n in range(4)])
         self.assertEqual(status["digests"]["records"], "judged")
@@ -292,7 +298,8 @@ class Job(Case):
     def test_who_asks_is_told_which_job_answers(self):
         """One daemon, several, and one that was killed and has left its socket: the job, and the option that picks
         it."""
-        who = r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \(.* m?s\)\n\n"
+        who = (r"job %s: ranks 0-3 \(4 ranks\) on host \S+, watched since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
+               r"\(.* (m?s|min)\)\n\n")
         start = lambda name: self.start("run", "-n", "4", "--hostnccl", "--json", self.path(name), "--", CATALOGUE,
                                         "skipped", "sick", env={"ROLLCALL_JOB": name})
         hung = lambda name: until(lambda: os.path.exists(self.path(name)) and os.path.getsize(self.path(name)) > 0)
@@ -498,7 +505,7 @@ class Job(Case):
         self.assertEqual(r.returncode, TERMINATED, r.stderr)
         first = [v for v in read(self.path("live.json")) if v["certainty"] != "note"][0]
         # How soon it comes is a figure (roll_bench verdict).
-        self.assertLess(first["time_ns"] - first["event_ns"], 60_000_000_000, "the verdict came late")
+        self.assertLess(first["time_ns"] - first["event_ns"], END_S * 1_000_000_000, "the verdict came late")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,13 @@ class Jobs(Case):
     def test_a_running_job_is_told_with_its_finding_and_the_way_to_look_closer(self):
         p = self.hung()
         self.assertTrue(until(lambda: any(job.get("findings") for job in self.jobs())))
-        r = self.rollcall()
+
+        def told():
+            """By the root: a root that is slow to answer has its job told by the rings."""
+            r = self.rollcall()
+            return r if "watched since" in r.stdout else None
+        r = until(told)
+        self.assertTrue(r, "the root never answered")
         self.assertEqual((r.returncode, r.stderr), (0, ""))
         first, state, look = r.stdout.splitlines()
         self.assertRegex(first, r"^job run-\S+: ranks 0-3 \(4 ranks\) on host \S+, watched since ")
@@ -50,9 +56,14 @@ class Jobs(Case):
         p = self.start("run", "-n", "4", "--hostnccl", "--quiet", "--grace", "1", "--", CATALOGUE, "skipped", "sick",
                        env={"ROLLCALL_JOB": "a-job"})
         self.assertTrue(until(lambda: any(job.get("findings") for job in self.jobs())))
+
+        def told(command):  # by the root
+            shown, _ = self.in_terminal(command, columns=50, streams=("stdout",))
+            return shown if "watched" in shown else None
         for command in ("jobs", "why", "verdicts"):
             with self.subTest(command=command):
-                shown, _ = self.in_terminal(command, columns=50, streams=("stdout",))
+                shown = until(lambda: told(command))
+                self.assertTrue(shown, "the root never answered")
                 head = shown.split("    state  " if command == "jobs" else "\n\n")[0].splitlines()
                 self.assertGreater(len(head), 1, shown)
                 self.assertLessEqual(max(map(len, head)), 50, shown)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from support import Case, ROLLCALL, until
+from support import Case, END_S, ROLLCALL, until
 
 JOB = os.environ["ROLL_TEST_REHEARSE_JOB"]
 
@@ -356,7 +356,7 @@ class Rehearse(Case):
         self.started.append(p)
         self.assertTrue(until(lambda: any(os.listdir(os.path.join(temporary, d)) for d in os.listdir(temporary))))
         p.kill()
-        p.wait(60)
+        p.wait(END_S)
         self.assertTrue(until(lambda: not os.listdir(temporary)))
 
     def test_a_trace_is_kept_where_it_is_wanted(self):
@@ -747,7 +747,7 @@ class BadInput(Case):
             # It sleeps until somebody reads its report.
             self.assertTrue(until(lambda: os.listdir(temporary) and state(p.pid) == "S"))
             p.send_signal(signal.SIGINT)
-            told = p.communicate(timeout=60)[1]
+            told = p.communicate(timeout=END_S)[1]
         finally:
             p.kill()
             p.wait()

@@ -64,7 +64,7 @@ class Relay(Case):
             top = self.rollcall("top", "--once", "--json", "--daemon", relay)
             self.assertEqual(len(json.loads(top.stdout)["ranks"]), 4, top.stdout)
             why = self.rollcall("why", "0", "--daemon", relay)
-            self.assertIn("rank 3", why.stdout + why.stderr)
+            self.assertRegex(" ".join(why.stdout.split()), r"\b[Rr]ank 3\b")
             stacks = self.rollcall("stacks", "0", "--daemon", relay)
             for r in (verdicts, top, why, stacks):
                 self.sent_on(r, relay)

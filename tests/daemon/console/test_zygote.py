@@ -6,7 +6,7 @@ import signal
 import sys
 import unittest
 
-from support import Case, until
+from support import Case, END_S, until
 
 # What a rank can see of itself, in one line of JSON. The places of the script are its own; the hash of a text shows the
 # interpreter's seed.
@@ -183,7 +183,7 @@ class Zygote(Case):
         p = self.begin(job, "json")
         self.assertTrue(until(lambda: all(os.path.exists(self.path(f"up.{i}")) for i in range(3))))
         p.send_signal(signal.SIGTERM)
-        p.communicate(timeout=60)
+        p.communicate(timeout=END_S)
         self.assertEqual(p.returncode, 143)
 
     def test_a_signal_while_modules_are_imported(self):
@@ -191,7 +191,7 @@ class Zygote(Case):
         p = self.begin(self.script("job.py", "import time\ntime.sleep(600)\n"), "sleeps")
         self.assertTrue(until(lambda: os.path.exists(self.path("up"))))
         p.send_signal(signal.SIGINT)
-        p.communicate(timeout=60)
+        p.communicate(timeout=END_S)
         self.assertEqual(p.returncode, 130)
 
     def test_nothing_is_left_when_the_command_is_killed(self):
@@ -203,7 +203,7 @@ class Zygote(Case):
                 p = self.begin(self.script("job.py", waits), "module")
                 self.assertTrue(until(lambda: os.path.exists(up)))
                 p.kill()
-                p.communicate(timeout=60)  # ends when nobody holds the pipes any more
+                p.communicate(timeout=END_S)  # ends when nobody holds the pipes any more
 
 
 if __name__ == "__main__":

@@ -193,6 +193,15 @@ static void ends(struct story *t, uint32_t rank, const struct roll_record *retur
     r->event[r->events - 1] = (struct sim_event){.kind = SIM_RECORD, .rec = *returned};
 }
 
+static void expect_said(struct story *t, const char *what, uint32_t rank)
+{
+    char said[STORY_SAID], want[STORY_SAID] = "";
+    if (what) {
+        snprintf(want, sizeof(want), "%s %u", what, rank);
+    }
+    assert_string_equal(story_said(t, ROLL_VERDICT_NONE, said), want);
+}
+
 /* A communicator of all, of which the last rank knows nothing yet; *last: what tells it. */
 static uint32_t comm_without_last(struct story *t, struct sim_event *last)
 {
@@ -205,15 +214,13 @@ static uint32_t comm_without_last(struct story *t, struct sim_event *last)
 /* All but the last rank make a communicator, and it is suspected. */
 static uint32_t suspected_creation(struct story *t, struct sim_event *last)
 {
-    char said[STORY_SAID], want[64];
     uint32_t n = t->sim->ranks, c = comm_without_last(t, last);
     for (uint32_t r = 0; r + 1 < n; r++) {
         struct roll_record made = begins(t, r, ROLL_OP_COMM_INIT, c);
         ends(t, r, &made);
     }
     story_pass(t, 8 * S_);
-    snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
-    assert_string_equal(story_said(t, 0, said), want);
+    expect_said(t, "suspected init-missing", n - 1);
     return c;
 }
 
@@ -242,81 +249,91 @@ static void all_go_on(struct story *t, uint32_t c, const struct sim_event *last,
 static void test_last_that_joins_ends_the_suspicion_however_fast_all_go_on(void **state)
 {
     (void)state;
-    for (uint32_t n = 3; n <= 8; n++) {
-        for (uint32_t order = 0; order < 3; order++) {
-            char said[STORY_SAID], want[64];
-            struct sim_event last;
-            struct story t;
-            story_open(&t, n, order);
-            uint32_t c = suspected_creation(&t, &last);
-            all_go_on(&t, c, &last, n);
-            story_feed(&t);
-            assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
-            story_pass(&t, 8 * S_);
-            assert_string_equal(story_said(&t, 0, said), "");
-            story_close(&t);
-            story_open(&t, n, order); /* and one that does not come to the split is missed there */
-            c = suspected_creation(&t, &last);
-            all_go_on(&t, c, &last, n - 1);
-            story_feed(&t);
-            assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
-            story_pass(&t, 8 * S_);
-            snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
-            assert_string_equal(story_said(&t, 0, said), want);
-            story_close(&t);
-        }
+    for (uint32_t i = 0; i < 6 * 3 * 2; i++) {
+        uint32_t n = 3 + i / 6, missing = i % 2; /* and one that does not come to the split is missed there */
+        char said[STORY_SAID];
+        struct sim_event last;
+        struct story t;
+        story_open(&t, n, i / 2 % 3);
+        uint32_t c = suspected_creation(&t, &last);
+        all_go_on(&t, c, &last, n - missing);
+        story_feed(&t);
+        assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
+        story_pass(&t, 8 * S_);
+        expect_said(&t, missing ? "suspected init-missing" : NULL, n - 1);
+        story_close(&t);
     }
 }
 
-/* What came of a creation is read when the rank has made its next call, and no other: it is not inside the creation. */
-static void test_late_news_of_a_creation_begin_none(void **state)
+/* Two are missed, and one of them comes: the other is missed all the same, until it comes as well. */
+static void test_one_of_two_that_joins_ends_no_suspicion(void **state)
 {
     (void)state;
     for (uint32_t n = 3; n <= 8; n++) {
         char said[STORY_SAID], want[64];
+        struct sim_event definition[2];
+        struct story t;
+        story_open(&t, n, n % 3);
+        uint32_t c = sim_comm(t.sim, "part", NULL, n);
+        struct sim_rank *late = &t.sim->rank[n - 2];
+        for (uint32_t i = 0; i < 2; i++) {
+            definition[i] = late[i].event[--late[i].events];
+        }
+        snprintf(want, sizeof(want), "suspected init-missing %u-%u", n - 2, n - 1);
+        for (uint32_t r = 0; r < n; r++) {
+            if (r >= n - 2) {
+                story_pass(&t, 8 * S_);
+                assert_string_equal(story_said(&t, 0, said), r == n - 2 ? want : "");
+                sim_pass(t.sim, r, 0);
+                t.sim->rank[r].event[t.sim->rank[r].events - 1] = definition[r + 2 - n];
+            }
+            struct roll_record made = begins(&t, r, ROLL_OP_COMM_INIT, c);
+            ends(&t, r, &made);
+        }
+        story_pass(&t, 8 * S_);
+        assert_string_equal(story_said(&t, 0, said), "withdrawn init-missing");
+        story_close(&t);
+    }
+}
+
+/* What came of a creation is read when the ranks have gone on: to calls of which the last rank does not make one, or to
+ * a split that it does not join. It is told as if the news had come in time. */
+static void late_news(bool of_split, const char *what)
+{
+    for (uint32_t n = 3; n <= 8; n++) {
         struct story t;
         story_open(&t, n, 0);
         uint32_t c = sim_comm(t.sim, "part", NULL, n);
         struct roll_record made[STORY_RANKS];
         for (uint32_t r = 0; r < n; r++) {
             made[r] = begins(&t, r, ROLL_OP_COMM_INIT, c);
-        }
-        sim_all(t.sim, c, AR, 64);
-        for (uint32_t r = 0; r < n; r++) {
+            if (!of_split) {
+                sim_call(t.sim, r, c, AR, 64);
+            } else if (r + 1 < n) {
+                sim_record(t.sim, r, ROLL_OP_COMM_SPLIT, c)->result = 7;
+            }
             ends(&t, r, &made[r]);
-            if (r + 1 < n) {
+            if (!of_split && r + 1 < n) {
                 sim_call(t.sim, r, c, AR, 512);
                 sim_stuck(t.sim, r);
             }
         }
         story_pass(&t, 8 * S_);
-        snprintf(want, sizeof(want), "suspected rank-busy %u", n - 1);
-        assert_string_equal(story_said(&t, 0, said), want);
+        expect_said(&t, what, n - 1);
         story_close(&t);
     }
 }
 
-/* Likewise, when it is inside the next creation: it is inside that one, which the last rank does not join. */
+static void test_late_news_of_a_creation_begin_none(void **state)
+{
+    (void)state;
+    late_news(false, "suspected rank-busy"); /* nobody is inside the creation */
+}
+
 static void test_late_news_of_a_creation_end_no_later_one(void **state)
 {
     (void)state;
-    for (uint32_t n = 3; n <= 8; n++) {
-        char said[STORY_SAID], want[64];
-        struct story t;
-        story_open(&t, n, 0);
-        uint32_t c = sim_comm(t.sim, "part", NULL, n);
-        for (uint32_t r = 0; r < n; r++) {
-            struct roll_record made = begins(&t, r, ROLL_OP_COMM_INIT, c);
-            if (r + 1 < n) {
-                sim_record(t.sim, r, ROLL_OP_COMM_SPLIT, c)->result = 7;
-            }
-            ends(&t, r, &made);
-        }
-        story_pass(&t, 8 * S_);
-        snprintf(want, sizeof(want), "suspected init-missing %u", n - 1);
-        assert_string_equal(story_said(&t, 0, said), want);
-        story_close(&t);
-    }
+    late_news(true, "suspected init-missing"); /* the others are inside the split */
 }
 
 /* Defines a communicator of which a source is one member. */
@@ -379,23 +396,15 @@ static void refused_split(struct story *t, uint32_t w, uint32_t odd)
     story_pass(t, 3 * S_);
 }
 
-static void expect_said(struct story *t, const char *what, uint32_t rank)
-{
-    char said[STORY_SAID], want[STORY_SAID] = "";
-    if (what) {
-        snprintf(want, sizeof(want), "%s %u", what, rank);
-    }
-    assert_string_equal(story_said(t, ROLL_VERDICT_NONE, said), want);
-}
-
 /*
  * A rank is refused its part in a split, which is told; it makes the call again, and the job goes on. Then another rank
- * is refused another split, or never comes to one, or the first one is killed: that is told as if nothing had been.
+ * is refused another split, or never comes to one, or the first one is killed, or it is refused a call for which nobody
+ * waits, and ends: that is told as if nothing had been.
  */
 static void test_what_comes_after_a_refused_split_is_told(void **state)
 {
     (void)state;
-    enum { REFUSED_AGAIN, NEVER_COMES, KILLED, HEALTHY, WAYS };
+    enum { REFUSED_AGAIN, NEVER_COMES, KILLED, NOBODY_WAITS, HEALTHY, WAYS };
     static const uint32_t sizes[] = {2, 3, 8};
     for (uint32_t i = 0; i < 3 * 2 * WAYS; i++) {
         uint32_t n = sizes[i % 3], way = i / 6, odd = n - 1;
@@ -432,6 +441,12 @@ static void test_what_comes_after_a_refused_split_is_told(void **state)
             sim_proc(t.sim, odd, ROLL_PROC_DEAD, SIM_SIGNAL(SIGSEGV));
             story_pass(&t, 3 * S_);
             expect_said(&t, "proven rank-dead", odd);
+        } else if (way == NOBODY_WAITS) {
+            char said[STORY_SAID];
+            scene_refused(t.sim, odd, w, 64, AT_ONCE);
+            sim_proc(t.sim, odd, ROLL_PROC_FINISHED, SIM_EXIT(1));
+            story_pass(&t, 10 * S_);
+            assert_string_equal(story_said(&t, ROLL_VERDICT_CALL_REFUSED, said), "note call-refused -");
         }
         story_pass(&t, 20 * S_);
         expect_said(&t, NULL, 0);
@@ -440,7 +455,7 @@ static void test_what_comes_after_a_refused_split_is_told(void **state)
 }
 
 /* Rank 0 has not come back yet from the creation of a communicator that the others split already, and of these one is
- * refused that: who waits in the creation itself is not asked for all. */
+ * refused that: who waits in the creation itself is not asked for all, and does not wait for the split. */
 static void test_a_refused_split_is_told_beside_a_creation_that_goes_on(void **state)
 {
     (void)state;
@@ -467,7 +482,15 @@ static void test_a_refused_split_is_told_beside_a_creation_that_goes_on(void **s
             }
         }
         story_pass(&t, 3 * S_);
-        expect_said(&t, "proven call-refused", odd);
+        char waiting[64], want[64];
+        const struct roll_verdict *v = roll_engine_next(t.e);
+        assert_non_null(v);
+        assert_int_equal(v->code, ROLL_VERDICT_CALL_REFUSED);
+        assert_int_equal(v->certainty, ROLL_PROVEN);
+        assert_true(roll_rankset_has(&v->culprits, odd) && roll_rankset_count(&v->culprits) == 1);
+        roll_rankset_format(&v->waiting, waiting, sizeof(waiting));
+        snprintf(want, sizeof(want), n == 3 ? "1" : "1-%u", n - 2);
+        assert_string_equal(waiting, want);
         story_pass(&t, 3 * S_);
         expect_said(&t, NULL, 0);
         story_close(&t);
@@ -487,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_what_comes_after_a_refused_split_is_told),
         cmocka_unit_test(test_a_refused_split_is_told_beside_a_creation_that_goes_on),
         cmocka_unit_test(test_last_that_joins_ends_the_suspicion_however_fast_all_go_on),
+        cmocka_unit_test(test_one_of_two_that_joins_ends_no_suspicion),
         cmocka_unit_test(test_late_news_of_a_creation_begin_none),
         cmocka_unit_test(test_late_news_of_a_creation_end_no_later_one),
     };

@@ -322,6 +322,31 @@ static void test_one_mistake_of_all_ranks_is_one_note(void **state)
     }
 }
 
+/* A rank has begun the creation in which others wait for the last one, and is then refused another one, of which
+ * nothing else is known: that is not what they wait for. */
+static void test_who_has_begun_a_creation_is_not_accused_in_it_for_another_one(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SIZES; i++) {
+        uint32_t n = sizes[i], all[64];
+        for (uint32_t r = 0; r < n; r++) {
+            all[r] = r;
+        }
+        struct sim *sim = sim_new(n);
+        (void)scene_creation(sim, all, n - 1, n);
+        struct sim_rank *begun = &sim->rank[n - 2];
+        struct roll_record *rec = &begun->event[begun->events - 1].rec;
+        rec->seal = roll_seal(roll_seal_ticket(rec->seal), ROLL_STATE_RETURNED);
+        rec->result = 7; /* ncclInProgress */
+        rec = sim_record(sim, n - 2, ROLL_OP_COMM_INIT, UINT32_MAX);
+        rec->count = n;
+        rec->peer = (int32_t)n;
+        rec->result = SCENE_BAD;
+        scene_tells(sim, "suspected init-missing", n - 1, NULL, "call-refused");
+        sim_destroy(&sim);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_who_is_refused_later_is_told_beside_the_first),
         cmocka_unit_test(test_a_suspicion_is_proven_or_taken_back),
         cmocka_unit_test(test_who_makes_the_call_again_before_its_end_is_not_accused_for_it),
+        cmocka_unit_test(test_who_has_begun_a_creation_is_not_accused_in_it_for_another_one),
         cmocka_unit_test(test_many_stories_leave_some_untold),
         cmocka_unit_test(test_one_mistake_of_all_ranks_is_one_note),
     };

@@ -309,5 +309,5 @@ int main(void)
         cmocka_unit_test(test_a_kernel_with_a_twin_runs_on_the_host),
         cmocka_unit_test(test_variables_occupancy_and_libraries),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_reports);
+    return cmocka_run_group_tests(tests, make_reports, remove_reports);
 }

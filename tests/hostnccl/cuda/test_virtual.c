@@ -322,5 +322,5 @@ int main(void)
         cmocka_unit_test(test_another_process_uses_the_memory),
         cmocka_unit_test(test_another_process_waits_for_an_event),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_reports);
+    return cmocka_run_group_tests(tests, make_reports, remove_reports);
 }

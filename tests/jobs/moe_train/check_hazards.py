@@ -7,8 +7,8 @@ usage: check_hazards.py BIN_DIR [OPTION of rollcall run]...
 Of each finding are checked the code, how certain it is, the ranks it accuses, the step, the communicator and the layer.
 Which ranks are without tokens, where and when, the healthy twin says itself (--verbose): it routes alike. A cured job
 ends, and has the losses of the healthy one, digit by digit: by name without a tool (MOE_REMEDIES), and under policy
-auto, where the remedy is reported as used, and no other one. With options of rollcall run only the findings are
-checked, not the cures.
+auto, where the remedy is reported as used, and no other one. The healthy twin runs on another number of ranks as well.
+With options of rollcall run only the findings are checked, not the cures and not that.
 
 Programs run three at a time. One that hangs is ended as soon as it has been named: its own watchdog only ends what
 rollcall does not see.
@@ -73,6 +73,8 @@ class Case:
         self.hazard, self.sick, self.healthy, self.also, self.beside = hazard, sick, healthy, also, beside
         (self.code, self.certainty), self.places = finding
         self.cures, self.auto = cures, auto
+        # How many ranks the healthy twin's other run has: two of its groups of four, else one of two.
+        self.others = 8 if re.search("--tp 2|--ep 4", healthy) else 2
 
 
 def program(name, finding, also=()):
@@ -201,6 +203,17 @@ def cured(case, tmp, number, want):
     return wrong
 
 
+def elsewhere(case, tmp, number):
+    """What is wrong about the healthy twin on another number of ranks: lines."""
+    out = os.path.join(tmp, f"{number}-elsewhere.json")
+    done = run(command(PROGRAMS, case.others, out, ["--policy", "observe"], [*case.healthy.split(), *STEPS, *WATCHDOG]))
+    found = findings(read(out))
+    if not found and done.returncode == 0 and len(losses(done.stdout)) == int(STEPS[1]):
+        return []
+    return [f"{case.hazard}: the healthy twin on {case.others} ranks: status {done.returncode}", show(found),
+            done.stderr[-400:]]
+
+
 def faults(tmp, number):
     """What is wrong about one case: lines, empty where all is as it should be."""
     case = CASES[number]
@@ -222,7 +235,7 @@ def faults(tmp, number):
     others = [v for v in found if v["code"] != case.code and v["code"] not in case.also]
     if others:
         wrong += [f"{case.hazard}: findings about something else"]
-    wrong += cured(case, tmp, number, losses(done.stdout)) if not MORE else []
+    wrong += cured(case, tmp, number, losses(done.stdout)) + elsewhere(case, tmp, number) if not MORE else []
     return [*wrong, show(found), err[-400:]] if wrong else []
 
 
