@@ -104,6 +104,13 @@ int roll_feed_take_sight(roll_feed_t *feed, struct roll_stream *s, const struct 
     return tell_sight(feed, s, sight.heard != 0, sight.heard ? sight.starved : s->view.starved);
 }
 
+bool roll_feed_starved(const roll_feed_t *feed, uint64_t stream, uint32_t *starved)
+{
+    const struct roll_stream *s = roll_feed_stream_of(feed, stream);
+    *starved = s ? s->view.starved : 0;
+    return s != NULL;
+}
+
 int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved)
 {
     struct roll_stream *s = roll_feed_stream_of(feed, stream);

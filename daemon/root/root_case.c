@@ -137,15 +137,18 @@ static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
     for (size_t i = 0; i < d->staged; i++) {
         struct roll_frame frame;
         struct staged *s = &d->stage[i];
-        if (s->raw && roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
+        if (!s->raw || !wanted(s->type)) { /* each frame is decoded once, which takes as long as to feed it */
+            continue;
+        }
+        if (roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0) {
             const struct digested_ring *r = roll_digested_ring_of(d, frame.head.stream);
             if (!(r && r->spared && is_named(&frame))) {
                 feed_one(run, &frame);
             }
-            d->stage_bytes -= s->bytes;
-            free(s->raw);
-            s->raw = NULL;
         }
+        d->stage_bytes -= s->bytes;
+        free(s->raw);
+        s->raw = NULL;
     }
 }
 
@@ -279,9 +282,9 @@ void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
 
 static void leave_aside(struct roll_run *run, const struct digested_ring *r)
 {
-    struct roll_feed_stream view;
-    if (roll_feed_find(run->feed, r->stream, &view)) {
-        (void)roll_feed_aside(run->digested->feed, r->stream, view.starved);
+    uint32_t starved;
+    if (roll_feed_starved(run->feed, r->stream, &starved)) {
+        (void)roll_feed_aside(run->digested->feed, r->stream, starved);
     }
 }
 
@@ -359,7 +362,7 @@ static int stage(struct roll_run *run, struct digested_ring *r, const struct rol
         return ROLL_E_NOMEM;
     }
     memcpy(copy, raw, bytes);
-    d->stage[d->staged++] = (struct staged){copy, bytes};
+    d->stage[d->staged++] = (struct staged){copy, bytes, frame->head.type};
     d->stage_bytes += bytes;
     return 0;
 }

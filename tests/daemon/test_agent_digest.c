@@ -198,6 +198,53 @@ static void test_an_excerpt_begins_where_it_is_asked_to(void **state)
     end(&p);
 }
 
+/* The root asks for records of the only ring. */
+static void ask(struct place *p, enum roll_excerpt_scope scope, uint64_t number)
+{
+    struct {
+        struct roll_frame_excerpt ask;
+        struct roll_frame_want want;
+    } both = {.ask = {.history = 10, .follow = 100, .scope = scope, .wants = 1}, .want = {.key = 7}};
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(both)];
+    struct roll_frame frame;
+    struct roll_frame_head head = {.type = ROLL_FRAME_EXCERPT, .stream = p->ring->map.header->epoch, .first = number};
+    assert_true(roll_frame_make(&head, &both, sizeof(both), raw, sizeof(raw), &frame) > 0);
+    roll_agent_digests_ask(p->digests, &frame);
+}
+
+/* Of calls on some communicators alone, those that a rank makes later can wait for the next beat; all records cannot,
+ * because who goes on is seen by them. */
+static void test_calls_that_follow_wait_for_the_next_beat(void **state)
+{
+    (void)state;
+    static struct place p;
+    begin(&p);
+    look(&p, 100 * MS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 1);
+    assert_true(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_int_equal(p.records, CALLS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    p.all = false; /* what is sent from here on is counted, too */
+    calls(&p, 3);
+    assert_false(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_int_equal(p.records, CALLS + 3);
+    ask(&p, ROLL_EXCERPT_CONCERNED, 2);
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_true(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 3); /* another one is sent at once */
+    assert_true(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 0);
+    assert_false(roll_agent_digests_sends(p.digests));
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +253,7 @@ int main(void)
         cmocka_unit_test(test_what_stands_at_the_end_is_told_at_once),
         cmocka_unit_test(test_a_hint_is_told_in_each_conversation),
         cmocka_unit_test(test_an_excerpt_begins_where_it_is_asked_to),
+        cmocka_unit_test(test_calls_that_follow_wait_for_the_next_beat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
