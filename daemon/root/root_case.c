@@ -252,7 +252,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
             feed_process(run, r);
         }
         if (r->aside || r->cut || d->narrow) { /* whose other calls nobody sees neither stands nor goes on */
-            (void)roll_feed_aside(d->feed, r->stream, view.starved);
+            (void)roll_feed_aside(d->feed, r->stream, view.starved, d->narrow);
         } else {
             feed_sight(run, r, &view);
             if (r->all && view.heard && view.starved == 0) { /* who was starved may have been ready to go on */
@@ -284,7 +284,7 @@ static void leave_aside(struct roll_run *run, const struct digested_ring *r)
 {
     uint32_t starved;
     if (roll_feed_starved(run->feed, r->stream, &starved)) {
-        (void)roll_feed_aside(run->digested->feed, r->stream, starved);
+        (void)roll_feed_aside(run->digested->feed, r->stream, starved, run->digested->narrow);
     }
 }
 
@@ -423,11 +423,10 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
     if (!d->fed) {
         return stage(run, r, frame, raw, bytes);
     }
-    int err = r->spared && is_named(frame) ? 0 : roll_feed_frame(d->feed, frame);
-    if (d->narrow) { /* who is heard of counts as heard from then on */
+    if (d->narrow && !r->all) { /* one that comes late: until now it was not heard, and from here on it is left aside */
         leave_aside(run, r);
     }
-    return err;
+    return r->spared && is_named(frame) ? 0 : roll_feed_frame(d->feed, frame);
 }
 
 /* what cannot be judged */
