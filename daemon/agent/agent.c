@@ -220,10 +220,10 @@ static void wait_for_work(struct roll_agent *a, int timeout_ms)
     }
 }
 
-/* Whether what is in a ring is only folded until the next beat. */
-static bool only_folds(const struct roll_agent *a, const struct roll_agent_ring *ring)
+/* Whether what is in rings that are compared by digests waits until the next beat. */
+static bool only_folds(const struct roll_agent *a)
 {
-    return ring->digest && !a->trace && a->digests && !roll_agent_digests_sends(a->digests);
+    return !a->trace && a->digests && !roll_agent_digests_sends(a->digests);
 }
 
 /*
@@ -235,11 +235,11 @@ static int next_pace(struct roll_agent *a, int pace, int64_t moved)
 {
     int most = BEAT_MS;
     bool asked = roll_agent_calls_waits(a->calls) || roll_agent_lines_waits(a->lines);
-    bool haste = a->soon || a->drain || asked, folds = true;
+    bool haste = a->soon || a->drain || asked, folds = true, waits = only_folds(a);
     a->listens = !a->welcomed || a->used == 0;
     for (size_t i = 0; i < a->used; i++) {
         const struct roll_agent_ring *ring = a->rings[i];
-        bool fold = only_folds(a, ring);
+        bool fold = ring->digest && waits;
         int fills = (int)((ring->map.mask + 1) / RECORDS_A_MS), idle = fold ? FOLD_MS : IDLE_MS;
         idle = fills < idle ? fills : idle;
         most = !ring->gone && (a->welcomed || a->trace) && idle < most ? idle : most;
@@ -261,9 +261,10 @@ static bool has_news(const struct roll_agent *a)
     if (a->soon || a->drain || a->rescan || atomic_load(a->o->stop)) {
         return true;
     }
+    bool waits = only_folds(a);
     for (size_t i = 0; i < a->used && (a->welcomed || a->trace); i++) {
         const struct roll_agent_ring *ring = a->rings[i];
-        bool fold = only_folds(a, ring);
+        bool fold = ring->digest && waits;
         if ((ring->digest && !fold) || roll_agent_ring_has_news(ring, fold ? ring->map.mask / 4 : 0)) {
             return true;
         }

@@ -22,6 +22,7 @@
 #define INSIDE_NS     (1000 * ROLL_MS) /* a host inside one call for so long is told of */
 #define STAND_NS      (250 * ROLL_MS)
 #define STOOD_STEP_NS (200 * ROLL_MS) /* digests are told twice as often */
+#define MANY_RANKS    8192            /* of a job: then what follows an excerpt of calls alone can wait for a beat */
 
 roll_agent_digests_t *roll_agent_digests_new(roll_agent_send_fn send, void *ctx)
 {
@@ -317,10 +318,27 @@ void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now)
     }
 }
 
+/*
+ * Of the run's rings only those calls are on their way that some ranks make on communicators of thousands, behind what
+ * was there when they were asked for. Then a look for each of them would be a frame for each, tens a second of each
+ * rank, and to receive these costs the root of a job of MANY_RANKS and more all that it has; so they are sent with what
+ * the next beat tells. In smaller jobs they are not, because who is right may be decided by them.
+ */
+static bool only_follows(const struct roll_agent_digests *d, uint32_t run)
+{
+    bool follows = roll_agent_narrow_is_asked(&d->run[run]);
+    for (size_t i = 0; i < d->used && follows; i++) {
+        const struct folded *f = d->ring[i];
+        bool sent = f->number == d->run[run].number && (f->all || f->cut || (f->aside && f->begun));
+        follows = f->run != run || (sent && f->ring->map.header->world_size >= MANY_RANKS);
+    }
+    return follows;
+}
+
 bool roll_agent_digests_sends(const roll_agent_digests_t *d)
 {
-    for (size_t i = 0; i < d->runs; i++) {
-        if (d->run[i].rings != 0 && d->run[i].number != 0) {
+    for (uint32_t i = 0; i < d->runs; i++) {
+        if (d->run[i].rings != 0 && d->run[i].number != 0 && !only_follows(d, i)) {
             return true;
         }
     }

@@ -20,7 +20,9 @@ void roll_agent_digests_destroy(roll_agent_digests_t **digests);
 int64_t roll_agent_digests_pump(roll_agent_digests_t *d, struct roll_agent_ring *ring, uint64_t now);
 /* Sends what is new since the last time. */
 void roll_agent_digests_tell(roll_agent_digests_t *d, uint64_t now);
-/* Whether the root has asked for records of some run, and gets them until it ends that. */
+/* Whether the root has asked for records of some run, and gets them at each look until it ends that. In a job of 8,192
+ * ranks and more, of calls on some communicators alone (scope 2), that is so until all that there was has been sent:
+ * what follows has time until the next beat. Looks at each ring. */
 bool roll_agent_digests_sends(const roll_agent_digests_t *d);
 /* Takes an EXCERPT of the root. */
 void roll_agent_digests_ask(roll_agent_digests_t *d, const struct roll_frame *frame);

@@ -145,8 +145,11 @@ void roll_feed_missing(const struct roll_feed_stream *ring, uint64_t *lost, uint
 bool roll_feed_status(const roll_feed_t *feed, uint64_t stream, struct roll_frame_status *out);
 /* The ring with this epoch; false when it was never announced. */
 bool roll_feed_find(const roll_feed_t *feed, uint64_t stream, struct roll_feed_stream *out);
-/* The records of this ring were not asked for (struct roll_engine_sight), until a frame about it comes. 0, NOTFOUND. */
-int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved);
+/* How freely the rank of this ring runs, permille (struct roll_frame_sight); false when it was never announced. */
+bool roll_feed_starved(const roll_feed_t *feed, uint64_t stream, uint32_t *starved);
+/* The records of this ring were not asked for (struct roll_engine_sight), until a frame about it comes; stays: until a
+ * RING or a SIGHT comes, because only a part of its records does. 0, NOTFOUND. */
+int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved, bool stays);
 /* The rank of this ring had written nothing for so long when its records were fed (roll_engine_quiet). 0, NOTFOUND. */
 int roll_feed_quiet(roll_feed_t *feed, uint64_t stream, uint64_t quiet_ns);
 

@@ -90,6 +90,7 @@ static int tell_sight(roll_feed_t *feed, struct roll_stream *s, bool heard, uint
 {
     s->view.heard = heard;
     s->view.starved = starved;
+    s->stays_aside = false;
     struct roll_engine_sight sight = {.heard = heard, .starved = starved};
     return roll_engine_sight(feed->engine, s->view.source, &sight);
 }
@@ -104,7 +105,14 @@ int roll_feed_take_sight(roll_feed_t *feed, struct roll_stream *s, const struct 
     return tell_sight(feed, s, sight.heard != 0, sight.heard ? sight.starved : s->view.starved);
 }
 
-int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved)
+bool roll_feed_starved(const roll_feed_t *feed, uint64_t stream, uint32_t *starved)
+{
+    const struct roll_stream *s = roll_feed_stream_of(feed, stream);
+    *starved = s ? s->view.starved : 0;
+    return s != NULL;
+}
+
+int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved, bool stays)
 {
     struct roll_stream *s = roll_feed_stream_of(feed, stream);
     if (!s) {
@@ -112,6 +120,7 @@ int roll_feed_aside(roll_feed_t *feed, uint64_t stream, uint32_t starved)
     }
     s->view.heard = false;
     s->view.starved = starved;
+    s->stays_aside = stays;
     struct roll_engine_sight sight = {.heard = false, .starved = starved, .aside = true};
     return roll_engine_sight(feed->engine, s->view.source, &sight);
 }
@@ -125,7 +134,7 @@ int roll_feed_quiet(roll_feed_t *feed, uint64_t stream, uint64_t quiet_ns)
 /* An agent that says anything about a ring is heard. */
 int roll_feed_note_heard(roll_feed_t *feed, struct roll_stream *s)
 {
-    return s->view.heard ? 0 : tell_sight(feed, s, true, s->view.starved);
+    return s->view.heard || s->stays_aside ? 0 : tell_sight(feed, s, true, s->view.starved);
 }
 
 /* rings */

@@ -20,6 +20,7 @@ struct roll_stream {
     struct roll_frame_status status; /* newest STATUS that was fed; proc_state 0: none yet */
     uint64_t dropped;                /* records that are missing here, and that the ring does not count */
     bool begun;                      /* a record has come that is not repeated of an earlier segment */
+    bool stays_aside;                /* what comes of it does not say that it is heard */
     uint64_t *open;                  /* tickets fed as ENTERED, ascending */
     size_t open_used, open_room;
 };

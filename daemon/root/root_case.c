@@ -137,15 +137,18 @@ static void feed_staged(struct roll_run *run, bool (*wanted)(unsigned type))
     for (size_t i = 0; i < d->staged; i++) {
         struct roll_frame frame;
         struct staged *s = &d->stage[i];
-        if (s->raw && roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0 && wanted(frame.head.type)) {
+        if (!s->raw || !wanted(s->type)) { /* each frame is decoded once, which takes as long as to feed it */
+            continue;
+        }
+        if (roll_frame_decode(s->raw, s->bytes, &frame, NULL) == 0) {
             const struct digested_ring *r = roll_digested_ring_of(d, frame.head.stream);
             if (!(r && r->spared && is_named(&frame))) {
                 feed_one(run, &frame);
             }
-            d->stage_bytes -= s->bytes;
-            free(s->raw);
-            s->raw = NULL;
         }
+        d->stage_bytes -= s->bytes;
+        free(s->raw);
+        s->raw = NULL;
     }
 }
 
@@ -249,7 +252,7 @@ void roll_case_feed(struct roll_run *run, uint64_t now)
             feed_process(run, r);
         }
         if (r->aside || r->cut || d->narrow) { /* whose other calls nobody sees neither stands nor goes on */
-            (void)roll_feed_aside(d->feed, r->stream, view.starved);
+            (void)roll_feed_aside(d->feed, r->stream, view.starved, d->narrow);
         } else {
             feed_sight(run, r, &view);
             if (r->all && view.heard && view.starved == 0) { /* who was starved may have been ready to go on */
@@ -279,9 +282,9 @@ void roll_case_ring(struct roll_run *run, const struct digested_ring *ring)
 
 static void leave_aside(struct roll_run *run, const struct digested_ring *r)
 {
-    struct roll_feed_stream view;
-    if (roll_feed_find(run->feed, r->stream, &view)) {
-        (void)roll_feed_aside(run->digested->feed, r->stream, view.starved);
+    uint32_t starved;
+    if (roll_feed_starved(run->feed, r->stream, &starved)) {
+        (void)roll_feed_aside(run->digested->feed, r->stream, starved, run->digested->narrow);
     }
 }
 
@@ -359,7 +362,7 @@ static int stage(struct roll_run *run, struct digested_ring *r, const struct rol
         return ROLL_E_NOMEM;
     }
     memcpy(copy, raw, bytes);
-    d->stage[d->staged++] = (struct staged){copy, bytes};
+    d->stage[d->staged++] = (struct staged){copy, bytes, frame->head.type};
     d->stage_bytes += bytes;
     return 0;
 }
@@ -420,11 +423,10 @@ int roll_case_frame(struct roll_run *run, const struct roll_frame *frame, const 
     if (!d->fed) {
         return stage(run, r, frame, raw, bytes);
     }
-    int err = r->spared && is_named(frame) ? 0 : roll_feed_frame(d->feed, frame);
-    if (d->narrow) { /* who is heard of counts as heard from then on */
+    if (d->narrow && !r->all) { /* one that comes late: until now it was not heard, and from here on it is left aside */
         leave_aside(run, r);
     }
-    return err;
+    return r->spared && is_named(frame) ? 0 : roll_feed_frame(d->feed, frame);
 }
 
 /* what cannot be judged */

@@ -61,6 +61,7 @@ struct case_span {
 struct staged {
     uint8_t *raw; /* owned */
     size_t bytes;
+    uint16_t type; /* of the frame */
 };
 
 struct roll_digested {

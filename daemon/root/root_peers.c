@@ -234,6 +234,16 @@ static void note_due(roll_root_t *root, struct roll_peer *peer)
     }
 }
 
+/*
+ * How long an acknowledgement waits that nobody needs to go on. Of a case that has calls on some communicators alone
+ * each ring sends a few frames a second: thousands of answers ten times a second are as much work as the frames, and
+ * all that they say is how much has been read.
+ */
+static uint64_t ack_pause(const struct roll_run *run)
+{
+    return run->narrow ? AGAIN_NS : ACK_NS;
+}
+
 /* Acknowledges what was fed: by now all of it is in the trace file. Asked after each turn, so only those peers are
  * looked at from which something has come. */
 void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
@@ -246,11 +256,12 @@ void roll_peers_acknowledge(roll_root_t *root, uint64_t now)
         peer->is_due = false;
         for (size_t k = 0; k < peer->used; k++) {
             struct roll_peer_stream *s = &peer->streams[k];
-            if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > ACK_NS)) {
+            uint64_t pause = s->due ? ack_pause(s->run) : 0;
+            if (s->due && (s->urgent || s->fed >= ACK_RECORDS || now - s->ack_ns > pause)) {
                 send_ack(root, &batch, peer, s, now);
             }
             if (s->due) {
-                uint64_t at = s->ack_ns + ACK_NS;
+                uint64_t at = s->ack_ns + pause;
                 peer->is_due = true;
                 root->acknowledge_ns = at < root->acknowledge_ns ? at : root->acknowledge_ns;
             }
@@ -482,7 +493,8 @@ static void repeat_acks(const roll_root_t *root, struct roll_peer *peer, uint64_
 {
     for (size_t i = 0; i < peer->used; i++) {
         struct roll_peer_stream *s = &peer->streams[i];
-        if (!s->run->digested || s->run->judge || now - s->ack_ns > AGAIN_NS || s->flags != ack_flags(root, s->run)) {
+        bool records = !s->run->digested || (s->run->judge && !s->run->narrow);
+        if (records || now - s->ack_ns > AGAIN_NS || s->flags != ack_flags(root, s->run)) {
             s->due = s->urgent = true;
         }
     }

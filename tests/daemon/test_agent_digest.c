@@ -73,12 +73,13 @@ static void calls(struct place *p, unsigned n)
     }
 }
 
-static void begin(struct place *p)
+/* A ring of a job of so many ranks. */
+static void begin_of(struct place *p, int32_t ranks)
 {
     memset(p, 0, sizeof(*p));
     p->now = 5000 * MS;
     scratch_make(p->dir);
-    assert_int_equal(synth_open(&p->rank, p->dir, "folds", 0, 2, 1024), 0);
+    assert_int_equal(synth_open(&p->rank, p->dir, "folds", 0, ranks, 1024), 0);
     p->comm = synth_comm(&p->rank, 7);
     calls(p, CALLS);
     assert_int_equal(roll_agent_ring_new(p->rank.path, &p->ring), 0);
@@ -86,6 +87,11 @@ static void begin(struct place *p)
     p->ring->digest = true;
     p->digests = roll_agent_digests_new(take, p);
     assert_non_null(p->digests);
+}
+
+static void begin(struct place *p)
+{
+    begin_of(p, 2);
 }
 
 static void end(struct place *p)
@@ -198,6 +204,66 @@ static void test_an_excerpt_begins_where_it_is_asked_to(void **state)
     end(&p);
 }
 
+/* The root asks for records of the only ring. */
+static void ask(struct place *p, enum roll_excerpt_scope scope, uint64_t number)
+{
+    struct {
+        struct roll_frame_excerpt ask;
+        struct roll_frame_want want;
+    } both = {.ask = {.history = 10, .follow = 100, .scope = scope, .wants = 1}, .want = {.key = 7}};
+    uint8_t raw[ROLL_FRAME_HEAD_BYTES + sizeof(both)];
+    struct roll_frame frame;
+    struct roll_frame_head head = {.type = ROLL_FRAME_EXCERPT, .stream = p->ring->map.header->epoch, .first = number};
+    assert_true(roll_frame_make(&head, &both, sizeof(both), raw, sizeof(raw), &frame) > 0);
+    roll_agent_digests_ask(p->digests, &frame);
+}
+
+/* Of calls on some communicators alone, those that a rank of a large job makes later can wait for the next beat; all
+ * records cannot, because who goes on is seen by them. */
+static void test_calls_that_follow_wait_for_the_next_beat(void **state)
+{
+    (void)state;
+    static struct place p;
+    begin_of(&p, 8192);
+    look(&p, 100 * MS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 1);
+    assert_true(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_int_equal(p.records, CALLS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    p.all = false; /* what is sent from here on is counted, too */
+    calls(&p, 3);
+    assert_false(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_int_equal(p.records, CALLS + 3);
+    ask(&p, ROLL_EXCERPT_CONCERNED, 2);
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_true(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 3); /* another one is sent at once */
+    assert_true(roll_agent_digests_sends(p.digests));
+    look(&p, 100 * MS);
+    assert_false(roll_agent_digests_sends(p.digests));
+    ask(&p, ROLL_EXCERPT_NARROW, 0);
+    assert_false(roll_agent_digests_sends(p.digests));
+    end(&p);
+}
+
+static void test_in_a_smaller_job_calls_that_follow_do_not_wait(void **state)
+{
+    (void)state;
+    static struct place p;
+    begin_of(&p, 8191);
+    look(&p, 100 * MS);
+    ask(&p, ROLL_EXCERPT_NARROW, 1);
+    look(&p, 100 * MS);
+    assert_true(p.all);
+    assert_true(roll_agent_digests_sends(p.digests));
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +272,8 @@ int main(void)
         cmocka_unit_test(test_what_stands_at_the_end_is_told_at_once),
         cmocka_unit_test(test_a_hint_is_told_in_each_conversation),
         cmocka_unit_test(test_an_excerpt_begins_where_it_is_asked_to),
+        cmocka_unit_test(test_calls_that_follow_wait_for_the_next_beat),
+        cmocka_unit_test(test_in_a_smaller_job_calls_that_follow_do_not_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

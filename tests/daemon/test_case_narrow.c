@@ -586,6 +586,67 @@ static void test_a_ring_that_could_not_be_kept_is_not_waited_for(void **state)
     assert_true(roll_case_is_whole(here.root, here.run));
 }
 
+static const struct roll_frame *frame_of(struct roll_frame_head head, const void *payload, size_t bytes)
+{
+    static uint8_t raw[512];
+    static struct roll_frame frame;
+    assert_true(roll_frame_make(&head, payload, bytes, raw, sizeof(raw), &frame) > 0);
+    return &frame;
+}
+
+/* How long an agent's ring that has sent something waits for its acknowledgement, after one just now; *again: each
+ * heartbeat asks for one. */
+static uint64_t ack_wait(const struct roll_address *from, struct roll_peer *peer, struct roll_peer_stream *s,
+                         bool *again)
+{
+    struct roll_frame_heartbeat beat = {.agents = 0};
+    *s = (struct roll_peer_stream){
+        .stream = s->stream, .run = here.run, .due = true, .ack_ns = here.now, .flags = roll_digested_flags(here.run)};
+    here.root->due[0] = peer;
+    here.root->due_used = 1;
+    peer->is_due = true;
+    roll_peers_acknowledge(here.root, here.now);
+    assert_true(s->due);
+    uint64_t wait = roll_peers_wait_ns(here.root, here.now);
+    s->due = false;
+    const struct roll_frame *frame =
+        frame_of((struct roll_frame_head){.type = ROLL_FRAME_HEARTBEAT, .seq = peer->expected}, &beat, sizeof(beat));
+    roll_peers_frame(here.root, from, frame, NULL, 0, here.now);
+    *again = s->due && s->urgent;
+    here.root->due_used = 0;
+    return wait;
+}
+
+/* Of thousands of rings each sends a few calls a second then, and nobody waits for the word that they were read. */
+static void test_while_calls_alone_come_they_are_acknowledged_more_rarely(void **state)
+{
+    (void)state;
+    static const char hello[] = "{\"agent\":\"rollcalld\",\"host\":\"node\",\"pid\":1,\"dir\":\"d\"}";
+    struct roll_address from = {.socket = here.root->socket[0], .bytes = 5, .id = "agent"};
+    bool again = false;
+    roll_peers_hello(here.root, &from,
+                     frame_of((struct roll_frame_head){.type = ROLL_FRAME_HELLO, .seq = 1}, hello, strlen(hello)),
+                     here.now);
+    struct roll_peer *peer = here.root->peers[here.root->peers_used - 1];
+    assert_string_equal(peer->host, "node");
+    struct roll_peer_stream *s = hold(peer, stream_of(0));
+    assert_int_equal(ack_wait(&from, peer, s, &again), 100 * ROLL_MS);
+    assert_false(again);
+    open_case();
+    assert_true(here.run->judge && here.run->narrow);
+    assert_int_equal(ack_wait(&from, peer, s, &again), 1 * S);
+    assert_false(again);
+    look(500 * ROLL_MS, NULL); /* nobody goes on: all records are asked for, of which there is more */
+    for (uint32_t i = 0; i < RANKS; i++) {
+        excerpt(i, false);
+        excerpt(i, true);
+    }
+    look(600 * ROLL_MS, NULL);
+    assert_true(here.run->judge && !here.run->narrow);
+    assert_int_equal(ack_wait(&from, peer, s, &again), 100 * ROLL_MS);
+    assert_true(again);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -603,6 +664,7 @@ int main(void)
         TEST(test_where_there_is_no_room_records_are_kept_and_not_their_places),
         TEST(test_of_a_rank_all_places_are_kept_or_none),
         TEST(test_as_many_definitions_are_kept_as_leave_room_for_records),
+        TEST(test_while_calls_alone_come_they_are_acknowledged_more_rarely),
         TEST(test_a_case_is_whole_when_all_rings_have_sent),
         TEST(test_a_ring_that_two_agents_hold_is_one),
         TEST(test_the_look_begins_at_the_ring_that_was_awaited),

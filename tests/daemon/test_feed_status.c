@@ -5,6 +5,7 @@
 #include "daemon/feed/feed.h"
 #include "tests/daemon/synth.h"
 #include "tests/trace/cmocka_all.h"
+#include "trace/err.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,36 @@ static void test_a_ring_begins_where_its_place_says(void **state)
     assert_int_equal(view(f).next_ticket, 6);
 }
 
+static void give_sight(struct fixture *f, uint32_t starved)
+{
+    struct roll_frame_sight sight = {.heard = 1, .starved = starved};
+    assert_int_equal(give(f, (struct roll_frame_head){.type = ROLL_FRAME_SIGHT}, &sight, sizeof(sight)), 0);
+}
+
+/* Of a ring of which only a part of the records comes, what comes says nothing of how it is heard. */
+static void test_what_comes_of_a_ring_that_stays_aside_leaves_it_there(void **state)
+{
+    struct fixture *f = *state;
+    uint32_t starved = 1;
+    give_sight(f, 70);
+    assert_true(roll_feed_starved(f->feed, f->stream, &starved));
+    assert_int_equal(starved, 70);
+    assert_false(roll_feed_starved(f->feed, f->stream + 1, &starved));
+    assert_int_equal(starved, 0);
+    assert_int_equal(roll_feed_aside(f->feed, f->stream + 1, 0, true), ROLL_E_NOTFOUND);
+    assert_int_equal(roll_feed_aside(f->feed, f->stream, 60, true), 0);
+    (void)give_record(f, 0);
+    give_status(f, &(struct roll_frame_status){.head = 8, .proc_state = ROLL_PROC_RUNNING});
+    assert_false(view(f).heard);
+    assert_int_equal(view(f).fed, 1);
+    give_sight(f, 50);
+    assert_true(view(f).heard);
+    assert_int_equal(roll_feed_aside(f->feed, f->stream, 50, false), 0);
+    assert_false(view(f).heard);
+    (void)give_record(f, 1);
+    assert_true(view(f).heard);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -162,6 +193,7 @@ int main(void)
         TEST(test_losses_are_those_of_the_newest_status),
         TEST(test_records_are_read_by_the_clock_of_the_newest_status),
         TEST(test_a_ring_begins_where_its_place_says),
+        TEST(test_what_comes_of_a_ring_that_stays_aside_leaves_it_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

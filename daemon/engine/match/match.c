@@ -23,12 +23,15 @@ uint64_t match_signature(const struct roll_record *rec)
 static void skip_unknown(struct member *m, uint32_t seq)
 {
     struct comm *c = m->comm;
-    uint32_t from = m->next > c->base ? m->next : c->base;
-    for (uint32_t i = from; i < seq && i < c->high; i++) {
+    uint32_t from = m->next > c->base ? m->next : c->base, upto = seq < c->high ? seq : c->high;
+    for (uint32_t i = from; i < upto; i++) {
         comm_slot(c, i)->arrived++;
         comm_slot(c, i)->ready++;
     }
-    comm_stir(c);
+    if (from < upto) { /* else no call has become complete: most members come in before anybody has made one here */
+        comm_stir(c);
+        c->engine->looks += c->size;
+    }
     comm_came_in(m, seq);
 }
 

@@ -137,7 +137,7 @@ struct roll_engine {
     uint64_t wall_records; /* records that had come by then */
     uint32_t visit;        /* stall analysis: number of the run */
     uint64_t effort; /* members and log entries that analyses have looked at; tests count them to see their bounds */
-    uint64_t looks;  /* ranks that ticks have looked at, for the same purpose */
+    uint64_t looks;  /* ranks that ticks, and members that come in, have looked at, for the same purpose */
     uint32_t held_comms;  /* communicators with a disagreement that is being judged */
     uint32_t muted_comms; /* communicators that are silent: silence.c */
     uint64_t mutes;       /* how often a communicator has fallen silent */

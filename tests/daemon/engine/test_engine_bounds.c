@@ -407,6 +407,52 @@ static void test_nobody_is_asked_what_rollcall_refused_where_it_refused_nothing(
     crowd_close(&c);
 }
 
+/* An excerpt begins with the places of its ranks: of thousands each comes in before anybody has called. */
+static void test_who_comes_in_before_anybody_has_called_has_nobody_looked_at(void **state)
+{
+    (void)state;
+    struct crowd c;
+    crowd_open(&c, MANY);
+    uint32_t all = sim_comm(c.sim, "all", NULL, MANY);
+    crowd_feed(&c);
+    uint64_t before = c.e->looks;
+    for (uint32_t r = 0; r < MANY; r++) {
+        assert_int_equal(roll_engine_place(c.e, c.source[r], c.sim->rank[r].comm_id[all], 100, true), 0);
+    }
+    assert_int_equal(c.e->looks, before);
+    crowd_close(&c);
+}
+
+static uint32_t pending_of(const struct crowd *c, uint32_t rank)
+{
+    struct roll_view_source v;
+    assert_true(roll_engine_source(c->e, c->source[rank], &v));
+    return v.pending;
+}
+
+/* One comes in late, behind calls of the others, for which they need not wait any more. */
+static void test_calls_are_over_behind_which_the_last_member_comes_in(void **state)
+{
+    (void)state;
+    struct crowd c;
+    crowd_open(&c, 3);
+    uint32_t all = sim_comm(c.sim, "all", NULL, 3);
+    for (uint32_t i = 0; i < 4; i++) {
+        sim_call(c.sim, 0, all, AR, 64);
+        sim_call(c.sim, 1, all, AR, 64);
+    }
+    crowd_pass(&c, S_ / 10);
+    assert_int_equal(pending_of(&c, 0), 4);
+    assert_int_equal(roll_engine_place(c.e, c.source[2], c.sim->rank[2].comm_id[all], 3, true), 0);
+    c.sim->rank[2].seq[all] = 3;
+    sim_call(c.sim, 2, all, AR, 64);
+    crowd_pass(&c, S_ / 10);
+    assert_int_equal(pending_of(&c, 0), 0);
+    assert_int_equal(pending_of(&c, 1), 0);
+    assert_int_equal(crowd_said(&c, ROLL_VERDICT_CALL_SKIPPED), 0);
+    crowd_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +464,8 @@ int main(void)
         cmocka_unit_test(test_one_error_of_all_ranks_is_looked_at_once_for_all),
         cmocka_unit_test(test_refused_creation_is_sought_once_for_all_who_wait_in_one),
         cmocka_unit_test(test_nobody_is_asked_what_rollcall_refused_where_it_refused_nothing),
+        cmocka_unit_test(test_who_comes_in_before_anybody_has_called_has_nobody_looked_at),
+        cmocka_unit_test(test_calls_are_over_behind_which_the_last_member_comes_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
