@@ -212,6 +212,9 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
         return true; /* the circle says no more than that suspicion */
     }
+    if (!b->hard && doubt_found_again(e, mutes, b)) {
+        return true;
+    }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
         return true;

@@ -7,6 +7,10 @@
  * twice the time that it took before it is suspected again on the same communicator. The list of open suspicions is
  * short, and a suspicion for which there is no room stays as it was said: a job with more of them at once has other
  * trouble. To withdraw nothing was rejected: a reader would take the suspicion for what still holds.
+ *
+ * A circle was suspected because a rank of it was merely quiet. When its ranks have made more calls and stand still
+ * again it is looked at again: its communicators are listened to, and what is found there takes its place, be it that
+ * the circle is certain now, or that calls differ. To withdraw it first was rejected: mostly it is right.
  */
 #include "daemon/engine/judge/wait.h"
 
@@ -29,8 +33,39 @@ struct doubt {
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     uint64_t said;               /* and that at which it was suspected */
+    struct place_in *circle;     /* the steps of a circle; owned; NULL: it is none */
+    uint32_t steps;
+    uint64_t made;     /* records that the ranks of the circle had made when it was last looked at */
+    bool again;        /* the circle is looked at again */
+    uint64_t again_ns; /* patience clock: since when */
     struct doubt *next;
 };
+
+/* A rank of a circle, and the call in which it waits. */
+struct place_in {
+    const struct source *rank;
+    uint64_t ticket;
+};
+
+static uint64_t circle_made(const struct doubt *d)
+{
+    uint64_t made = 0;
+    for (uint32_t i = 0; i < d->steps; i++) {
+        made += d->circle[i].rank->next;
+    }
+    return made;
+}
+
+/* Without memory the circle stays as it was said. */
+static void keep_circle(struct doubt *d, const struct block *b)
+{
+    d->circle = b->kind == BLOCK_CYCLE ? calloc(b->steps, sizeof(*d->circle)) : NULL;
+    d->steps = d->circle ? b->steps : 0;
+    for (uint32_t i = 0; i < d->steps; i++) {
+        d->circle[i] = (struct place_in){b->step[i].rank, b->step[i].ticket};
+    }
+    d->made = circle_made(d);
+}
 
 void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm)
@@ -67,6 +102,7 @@ void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const str
     d->from = b->rank->next;
     d->open = (b->kind == BLOCK_GONE || b->kind == BLOCK_ABORTED || b->kind == BLOCK_FINISHED) && b->camp == CAMP_OPEN;
     (void)roll_rankset_copy(&d->absent, &b->absent);
+    keep_circle(d, b);
     *at = d;
     comms_doubtful(e, mutes, number);
 }
@@ -156,18 +192,98 @@ static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct en
     }
 }
 
-void doubts_look(struct roll_engine *e)
+/* Each rank of the circle waits, or has been quiet for so long that it may be taken for one that does. */
+static bool stands_still(const struct roll_engine *e, const struct doubt *d)
 {
+    bool still = true;
+    for (uint32_t i = 0; i < d->steps && still; i++) {
+        const struct source *s = d->circle[i].rank;
+        still =
+            source_alive(s) && !source_is_dark(s) && (source_blocked(e, s) || source_quiet(e, s, e->config.suspect_ns));
+    }
+    return still;
+}
+
+/* True: the ranks of the circle have gone on and stand still again, so it is looked at again from now on. While they go
+ * on it is not: where the last of them stands decides. */
+static bool look_at_circle(struct roll_engine *e, struct doubt *d)
+{
+    uint64_t made = circle_made(d);
+    bool news = made != d->made;
+    if (d->again && (news || e->unheard > 0)) {
+        d->made = made;
+        d->again_ns = e->clock;
+    }
+    if (d->again || !news || e->finishing || !stands_still(e, d)) {
+        return false;
+    }
+    d->made = made;
+    d->again = true;
+    d->again_ns = e->clock;
+    comms_doubted(e, d->number);
+    return true;
+}
+
+bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b)
+{
+    for (struct doubt *d = e->doubt; d; d = d->next) {
+        bool same = false;
+        for (uint32_t i = 0; d->again && say_stands(e, d->number) && i < d->steps && !same; i++) {
+            for (uint32_t k = 0; k < b->steps && !same; k++) {
+                same = d->circle[i].rank == b->step[k].rank && d->circle[i].ticket == b->step[k].ticket;
+            }
+        }
+        if (same) {
+            d->again = false;
+            comms_decided(e, d->number);
+            comms_doubtful(e, mutes, d->number);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What came of the second look at a circle. True: the suspicion is over. */
+static bool circle_is_over(struct roll_engine *e, const struct doubt *d)
+{
+    bool over = d->circle && !say_stands(e, d->number); /* something has taken its place */
+    if (!over && d->again && e->clock - d->again_ns >= 2 * e->config.suspect_ns) {
+        over = say_withdraw(e, d->number, "its ranks have gone on since, and it was not found again");
+    }
+    return over;
+}
+
+/* The entry of a suspicion that is over leaves the list. */
+static void doubt_remove(struct roll_engine *e, struct doubt **at)
+{
+    struct doubt *d = *at;
+    if (d->again) {
+        comms_decided(e, d->number);
+    }
+    *at = d->next;
+    roll_rankset_fini(&d->absent);
+    free(d->circle);
+    free(d);
+}
+
+bool doubts_look(struct roll_engine *e)
+{
+    bool again = false;
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
         look_at_vote(e, d, entry);
+        if (circle_is_over(e, d)) {
+            doubt_remove(e, at);
+            continue;
+        }
         bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
         bool beside = !come && !complete && waits_itself(e, d);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
         if (!come && !beside && (!complete || (entry && dead && d->elsewhere))) {
+            again = look_at_circle(e, d) || again;
             at = &d->next;
             continue;
         }
@@ -183,18 +299,14 @@ void doubts_look(struct roll_engine *e)
             }
             comms_taken_back(e, d->number);
         }
-        *at = d->next;
-        roll_rankset_fini(&d->absent);
-        free(d);
+        doubt_remove(e, at);
     }
+    return again;
 }
 
 void doubts_free(struct roll_engine *e)
 {
     while (e->doubt) {
-        struct doubt *next = e->doubt->next;
-        roll_rankset_fini(&e->doubt->absent);
-        free(e->doubt);
-        e->doubt = next;
+        doubt_remove(e, &e->doubt);
     }
 }

@@ -435,8 +435,8 @@ void waits_look(struct roll_engine *e)
         sweep_stirred(e);
         e->dirty = false;
     }
-    doubts_look(e);
-    if (!due) {
+    bool again = doubts_look(e);
+    if (!due || again) {
         return;
     }
     struct block *found;
