@@ -177,6 +177,40 @@ static void it_is_withdrawn_when_it_has_come_undone(void **state)
     }
 }
 
+/* Rank r sends to the next one and receives from the one before it, without a group, but for ranks 0-2 that have not
+ * come to the receive yet. Rank 3 has, and waits in a split for the others: until it is proven that those wait in the
+ * circle. */
+static void a_creation_is_not_suspected_beside_a_circle_of_those_it_lacks(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        char said[STORY_SAID];
+        open_story(order);
+        sim_send(t.sim, 3, world, 0, 8);
+        sim_recv(t.sim, 3, world, 2, 8);
+        struct roll_record *split = sim_record(t.sim, 3, ROLL_OP_COMM_SPLIT, world);
+        split->seal = roll_seal(roll_seal_ticket(split->seal), ROLL_STATE_ENTERED);
+        story_pass(&t, LONG);
+        assert_non_null(strstr(story_said(&t, ROLL_VERDICT_P2P_DEADLOCK, said), "suspected init-missing 0-2"));
+        for (uint32_t r = 0; r < 3; r++) {
+            sim_send(t.sim, r, world, r + 1, 8);
+        }
+        story_pass(&t, LONG);
+        assert_non_null(strstr(story_said(&t, ROLL_VERDICT_P2P_DEADLOCK, said), "suspected p2p-deadlock -"));
+        for (uint32_t r = 0; r < 3; r++) {
+            sim_recv(t.sim, r, world, (r + 3) % RANKS, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, SOON);
+        assert_non_null(strstr(story_said(&t, ROLL_VERDICT_P2P_DEADLOCK, said), "proven p2p-deadlock -"));
+        assert_non_null(strstr(said, "withdrawn init-missing"));
+        expect_findings(1);
+        story_pass(&t, LONG);
+        expect(ROLL_VERDICT_P2P_DEADLOCK, "");
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +219,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_take_its_place),
         cmocka_unit_test(it_stays_as_long_as_the_rank_is_merely_quiet),
         cmocka_unit_test(it_is_withdrawn_when_it_has_come_undone),
+        cmocka_unit_test(a_creation_is_not_suspected_beside_a_circle_of_those_it_lacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
