@@ -35,7 +35,7 @@ struct doubt {
     uint64_t said;               /* and that at which it was suspected */
     struct place_in *circle;     /* the steps of a circle; owned; NULL: it is none */
     uint32_t steps;
-    uint64_t made;     /* records that the ranks of the circle had made when it was last looked at */
+    uint64_t made;     /* what circle_made said when the circle was last looked at */
     bool again;        /* the circle is looked at again */
     uint64_t again_ns; /* patience clock: since when */
     struct doubt *next;
@@ -47,11 +47,12 @@ struct place_in {
     uint64_t ticket;
 };
 
+/* This is another number when a rank of the circle has made a record since that is no poll. */
 static uint64_t circle_made(const struct doubt *d)
 {
     uint64_t made = 0;
     for (uint32_t i = 0; i < d->steps; i++) {
-        made += d->circle[i].rank->next;
+        made += d->circle[i].rank->last_line;
     }
     return made;
 }
