@@ -193,6 +193,21 @@ static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct en
     }
 }
 
+/* Some call of the circle is complete, in good order: the rank in it waits no more. */
+static bool is_undone(const struct doubt *d)
+{
+    bool undone = false;
+    for (uint32_t i = 0; i < d->steps && !undone; i++) {
+        const struct source *s = d->circle[i].rank;
+        const struct entry *at = source_entry(s, d->circle[i].ticket);
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        bool call = m && (at->pair || roll_op_class(at->rec.op) == ROLL_CLASS_COLL);
+        bool judged = call && m->ended == 0 && !m->comm->aborted && !m->comm->overflow && source_alive(s);
+        undone = judged && entry_complete(s, at);
+    }
+    return undone;
+}
+
 /* Each rank of the circle waits, or has been quiet for so long that it may be taken for one that does. */
 static bool stands_still(const struct roll_engine *e, const struct doubt *d)
 {
@@ -278,7 +293,8 @@ bool doubts_look(struct roll_engine *e)
             doubt_remove(e, at);
             continue;
         }
-        bool complete = !entry || entry_complete(d->waiter, entry), come = entry && have_come(e, d, entry);
+        bool complete = !entry || entry_complete(d->waiter, entry) || is_undone(d),
+             come = entry && have_come(e, d, entry);
         bool beside = !come && !complete && waits_itself(e, d);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
