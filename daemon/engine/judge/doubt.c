@@ -35,15 +35,16 @@ struct doubt {
     uint64_t said;               /* and that at which it was suspected */
     struct place_in *circle;     /* the steps of a circle; owned; NULL: it is none */
     uint32_t steps;
-    uint64_t made;     /* what circle_made said when the circle was last looked at */
-    bool again;        /* the circle is looked at again */
-    uint64_t again_ns; /* patience clock: since when */
+    uint64_t made;       /* what circle_made said when the circle was last looked at */
+    bool again;          /* the circle is looked at again */
+    uint64_t again_calm; /* clock of suspicion: since when, or since they went on last */
     struct doubt *next;
 };
 
 /* A rank of a circle, and the call in which it waits. */
 struct place_in {
     const struct source *rank;
+    const struct member *member; /* on the communicator of that call */
     uint64_t ticket;
 };
 
@@ -57,13 +58,16 @@ static uint64_t circle_made(const struct doubt *d)
     return made;
 }
 
-/* Without memory the circle stays as it was said. */
+/* Without memory, or without the record of a call, the circle stays as it was said. */
 static void keep_circle(struct doubt *d, const struct block *b)
 {
     d->circle = b->kind == BLOCK_CYCLE ? calloc(b->steps, sizeof(*d->circle)) : NULL;
     d->steps = d->circle ? b->steps : 0;
     for (uint32_t i = 0; i < d->steps; i++) {
-        d->circle[i] = (struct place_in){b->step[i].rank, b->step[i].ticket};
+        const struct entry *at = source_entry(b->step[i].rank, b->step[i].ticket);
+        const struct member *m = at ? source_member(b->step[i].rank, at->rec.comm) : NULL;
+        d->circle[i] = (struct place_in){b->step[i].rank, m, b->step[i].ticket};
+        d->steps = m ? d->steps : 0;
     }
     d->made = circle_made(d);
 }
@@ -199,13 +203,24 @@ static bool is_undone(const struct doubt *d)
     bool undone = false;
     for (uint32_t i = 0; i < d->steps && !undone; i++) {
         const struct source *s = d->circle[i].rank;
+        const struct member *m = d->circle[i].member;
         const struct entry *at = source_entry(s, d->circle[i].ticket);
-        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
-        bool call = m && (at->pair || roll_op_class(at->rec.op) == ROLL_CLASS_COLL);
+        bool call = at && (at->pair || roll_op_class(at->rec.op) == ROLL_CLASS_COLL);
         bool judged = call && m->ended == 0 && !m->comm->aborted && !m->comm->overflow && source_alive(s);
         undone = judged && entry_complete(s, at);
     }
     return undone;
+}
+
+/* Some rank of the circle has given up, as a watchdog makes it do: what it does since is a consequence. */
+static bool is_given_up(const struct doubt *d)
+{
+    bool up = false;
+    for (uint32_t i = 0; i < d->steps && !up; i++) {
+        const struct member *m = d->circle[i].member;
+        up = !source_alive(d->circle[i].rank) || m->ended != 0 || m->gone || m->comm->aborted;
+    }
+    return up;
 }
 
 /* Each rank of the circle waits, or has been quiet for so long that it may be taken for one that does. */
@@ -214,30 +229,27 @@ static bool stands_still(const struct roll_engine *e, const struct doubt *d)
     bool still = true;
     for (uint32_t i = 0; i < d->steps && still; i++) {
         const struct source *s = d->circle[i].rank;
-        still =
-            source_alive(s) && !source_is_dark(s) && (source_blocked(e, s) || source_quiet(e, s, e->config.suspect_ns));
+        still = !source_is_dark(s) && (source_blocked(e, s) || source_quiet(e, s, e->config.suspect_ns));
     }
     return still;
 }
 
-/* True: the ranks of the circle have gone on and stand still again, so it is looked at again from now on. While they go
- * on it is not: where the last of them stands decides. */
-static bool look_at_circle(struct roll_engine *e, struct doubt *d)
+/* Where ranks of the circle have gone on and stand still again it is looked at again from now on. While they go on it
+ * is not: a rank that gives up meanwhile does so because of the circle, which nobody would find then. */
+static void look_at_circle(struct roll_engine *e, struct doubt *d)
 {
     uint64_t made = circle_made(d);
     bool news = made != d->made;
     if (d->again && (news || e->unheard > 0)) {
         d->made = made;
-        d->again_ns = e->clock;
+        d->again_calm = e->calm;
     }
-    if (d->again || !news || e->finishing || !stands_still(e, d)) {
-        return false;
+    if (!d->again && news && !e->finishing && !is_given_up(d) && stands_still(e, d)) {
+        d->made = made;
+        d->again = true;
+        d->again_calm = e->calm;
+        comms_doubted(e, d->number);
     }
-    d->made = made;
-    d->again = true;
-    d->again_ns = e->clock;
-    comms_doubted(e, d->number);
-    return true;
 }
 
 bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b)
@@ -263,7 +275,7 @@ bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block
 static bool circle_is_over(struct roll_engine *e, const struct doubt *d)
 {
     bool over = d->circle && !say_stands(e, d->number); /* something has taken its place */
-    if (!over && d->again && e->clock - d->again_ns >= 2 * e->config.suspect_ns) {
+    if (!over && d->again && e->calm - d->again_calm >= 2 * e->config.suspect_ns) {
         over = say_withdraw(e, d->number, "its ranks have gone on since, and it was not found again");
     }
     return over;
@@ -282,9 +294,8 @@ static void doubt_remove(struct roll_engine *e, struct doubt **at)
     free(d);
 }
 
-bool doubts_look(struct roll_engine *e)
+void doubts_look(struct roll_engine *e)
 {
-    bool again = false;
     for (struct doubt **at = &e->doubt; *at;) {
         struct doubt *d = *at;
         const struct entry *entry = source_entry(d->waiter, d->ticket);
@@ -293,14 +304,14 @@ bool doubts_look(struct roll_engine *e)
             doubt_remove(e, at);
             continue;
         }
-        bool complete = !entry || entry_complete(d->waiter, entry) || is_undone(d),
-             come = entry && have_come(e, d, entry);
+        bool complete = !entry || entry_complete(d->waiter, entry) || is_undone(d);
+        bool come = entry && have_come(e, d, entry);
         bool beside = !come && !complete && waits_itself(e, d);
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
         if (!come && !beside && (!complete || (entry && dead && d->elsewhere))) {
-            again = look_at_circle(e, d) || again;
+            look_at_circle(e, d);
             at = &d->next;
             continue;
         }
@@ -318,7 +329,6 @@ bool doubts_look(struct roll_engine *e)
         }
         doubt_remove(e, at);
     }
-    return again;
 }
 
 void doubts_free(struct roll_engine *e)

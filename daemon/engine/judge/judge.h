@@ -317,8 +317,8 @@ void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const st
 /* A circle of silence is found again while the suspicion of it is looked at again: it stays as it was said, and with it
  * the silences behind the first `mutes`. False: it was not suspected so far. */
 bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b);
-/* Withdraws the suspicions that have come to nothing. True: one is looked at again, and the detectors come first. */
-bool doubts_look(struct roll_engine *e);
+/* Withdraws the suspicions that have come to nothing, and has circles looked at again whose ranks have gone on. */
+void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 
 /* order_vote.c: who of a circle goes another way than the others */

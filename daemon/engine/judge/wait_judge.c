@@ -435,8 +435,8 @@ void waits_look(struct roll_engine *e)
         sweep_stirred(e);
         e->dirty = false;
     }
-    bool again = doubts_look(e);
-    if (!due || again) {
+    doubts_look(e);
+    if (!due) {
         return;
     }
     struct block *found;

@@ -177,6 +177,44 @@ static void it_is_withdrawn_when_it_has_come_undone(void **state)
     }
 }
 
+/* A watchdog aborts the communicator on each rank of the circle, and ends the processes: that is what comes of it, and
+ * no finding of its own. */
+static void who_gives_up_is_a_consequence(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3 * 2; i++) {
+        bool aborts = i / 3 == 0;
+        suspect(i % 3);
+        for (uint32_t r = RANKS; r-- > 0;) {
+            if (aborts) {
+                sim_record(t.sim, r, ROLL_OP_COMM_ABORT, world);
+                story_pass(&t, LONG);
+            }
+            sim_proc(t.sim, r, ROLL_PROC_FINISHED, SIM_EXIT(1));
+            story_pass(&t, LONG);
+        }
+        expect(ROLL_VERDICT_CROSSED_WAIT, "");
+        expect_findings(1);
+        story_close(&t);
+    }
+}
+
+/* The quiet rank goes on, and a moment later the one that waits for it is ended by its watchdog. */
+static void who_gives_up_while_another_goes_on_is_a_consequence(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        suspect(order);
+        sim_call(t.sim, 2, world, AG, 8);
+        story_pass(&t, SOON);
+        sim_proc(t.sim, 3, ROLL_PROC_FINISHED, SIM_EXIT(1));
+        story_pass(&t, LONG);
+        expect(ROLL_VERDICT_CROSSED_WAIT, "");
+        expect_findings(1);
+        story_close(&t);
+    }
+}
+
 /* Meanwhile a rank has been stopped, for which another waits: what is merely quiet may be so for that reason, and the
  * circle is not found again. */
 static void it_is_withdrawn_when_another_trouble_may_explain_it(void **state)
@@ -241,6 +279,8 @@ int main(void)
         cmocka_unit_test(calls_that_differ_take_its_place),
         cmocka_unit_test(it_stays_as_long_as_the_rank_is_merely_quiet),
         cmocka_unit_test(it_is_withdrawn_when_it_has_come_undone),
+        cmocka_unit_test(who_gives_up_is_a_consequence),
+        cmocka_unit_test(who_gives_up_while_another_goes_on_is_a_consequence),
         cmocka_unit_test(it_is_withdrawn_when_another_trouble_may_explain_it),
         cmocka_unit_test(a_creation_is_not_suspected_beside_a_circle_of_those_it_lacks),
     };
