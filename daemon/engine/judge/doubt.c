@@ -197,6 +197,25 @@ static void look_at_vote(struct roll_engine *e, struct doubt *d, const struct en
     }
 }
 
+/* The two wait in one call: the same message, or one collective. */
+static bool is_same_call(const struct doubt *d, const struct block *b)
+{
+    const struct entry *one = source_entry(d->waiter, d->ticket), *two = source_entry(b->waiter, b->ticket);
+    bool both = one && two && !one->pair && !two->pair && one->rec.seq == two->rec.seq &&
+                roll_op_class(one->rec.op) == ROLL_CLASS_COLL && roll_op_class(two->rec.op) == ROLL_CLASS_COLL;
+    return d->comm == b->comm && (both || (d->waiter == b->waiter && d->ticket == b->ticket));
+}
+
+uint64_t doubt_of(const struct roll_engine *e, const struct block *b)
+{
+    uint64_t number = 0;
+    for (const struct doubt *d = e->doubt; d && number == 0; d = d->next) {
+        bool same = d->elsewhere && is_same_call(d, b) && roll_rankset_equal(&d->absent, &b->absent);
+        number = same && say_stands(e, d->number) ? d->number : 0;
+    }
+    return number;
+}
+
 /* Some call of the circle is complete, in good order: the rank in it waits no more. */
 static bool is_undone(const struct doubt *d)
 {

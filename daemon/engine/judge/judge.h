@@ -314,6 +314,8 @@ void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const str
 /* The same, where `waiter` waits in a call on this communicator for one rank. */
 void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm);
+/* The suspicion, which stands, that these very ranks are busy or stuck while others wait in the call of b; 0: none. */
+uint64_t doubt_of(const struct roll_engine *e, const struct block *b);
 /* A circle of silence is found again while the suspicion of it is looked at again: it stays as it was said, and with it
  * the silences behind the first `mutes`. False: it was not suspected so far. */
 bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b);

@@ -331,6 +331,42 @@ static void who_leaves_is_told_in_place_of_the_suspicion(void **state)
     }
 }
 
+/* The one that is busy makes another call, on another communicator, and is quiet again, three times: that is one thing,
+ * and is said once. */
+static void who_stays_away_is_told_once(void **state)
+{
+    (void)state;
+    static const uint32_t last[] = {2, 3};
+    for (uint32_t i = 0; i < 3 * 2; i++) {
+        bool message = i / 3 == 1;
+        open_story(i % 3);
+        uint32_t other = sim_comm(t.sim, "other", last, 2);
+        if (message) {
+            sim_recv(t.sim, 0, world, 3, 8);
+        } else {
+            sim_call(t.sim, 0, world, AR, 8);
+            sim_call(t.sim, 1, world, AR, 8);
+        }
+        sim_stuck(t.sim, 0);
+        story_pass(&t, LONG);
+        expect(BUSY, message ? "suspected rank-busy 3" : "suspected rank-busy 2-3");
+        for (uint32_t n = 0; n < 3; n++) {
+            sim_all(t.sim, other, AR, 8);
+            story_pass(&t, LONG);
+            expect(BUSY, "");
+        }
+        if (message) {
+            sim_send(t.sim, 3, world, 0, 8);
+        } else {
+            sim_call(t.sim, 2, world, AR, 8);
+            sim_call(t.sim, 3, world, AR, 8);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "withdrawn rank-busy");
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +379,7 @@ int main(void)
         cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
         cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
         cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
+        cmocka_unit_test(who_stays_away_is_told_once),
         cmocka_unit_test(who_leaves_is_told_in_place_of_the_suspicion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
