@@ -33,6 +33,7 @@ struct doubt {
     uint32_t come;               /* of the members of the communicator before this one all of them have come */
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     uint64_t said;               /* and that at which it was suspected */
+    uint64_t left;               /* that at which all who are waited for had come or left, plus 1; 0: they have not */
     struct place_in *circle;     /* the steps of a circle; owned; NULL: it is none */
     uint32_t steps;
     uint64_t made;       /* what circle_made said when the circle was last looked at */
@@ -169,6 +170,32 @@ static bool have_come(const struct roll_engine *e, struct doubt *d, const struct
         }
     }
     return true;
+}
+
+/* All who were said to be elsewhere have made the collective or left the communicator, and some have left. */
+static bool have_left(const struct roll_engine *e, const struct doubt *d, const struct entry *entry)
+{
+    bool coll = entry && roll_op_class(entry->rec.op) == ROLL_CLASS_COLL, some = false;
+    for (uint32_t r = 0; d->elsewhere && r < d->comm->size; r++) {
+        const struct member *m = &d->comm->member[r];
+        if (m->source == NO_SOURCE || !roll_rankset_has(&d->absent, e->source[m->source]->world)) {
+            continue;
+        }
+        bool left = m->gone || m->ended != 0;
+        some = some || left;
+        if (!left && !(coll && comm_member_issued(m, entry->rec.seq))) {
+            return false;
+        }
+    }
+    return some;
+}
+
+/* The same, and what is told of those who have left has had the time to take the place of the suspicion. */
+static bool are_over(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
+{
+    bool left = have_left(e, d, entry);
+    d->left = !left ? 0 : d->left != 0 ? d->left : e->clock + 1;
+    return left && e->clock + 1 - d->left >= 2 * e->config.suspect_ns;
 }
 
 /* The only one who was said to be elsewhere has made calls since, beside the one that is waited for, and its host
@@ -325,7 +352,8 @@ void doubts_look(struct roll_engine *e)
         }
         bool complete = !entry || entry_complete(d->waiter, entry) || is_undone(d);
         bool come = entry && have_come(e, d, entry);
-        bool beside = !come && !complete && waits_itself(e, d);
+        bool over = !come && !complete && are_over(e, d, entry);
+        bool beside = over || (!come && !complete && waits_itself(e, d));
         /* A call for which nobody waits any more counts as complete, and says nothing about the suspicion; who is said
          * to be elsewhere may come all the same. */
         bool dead = !source_alive(d->waiter);
@@ -338,7 +366,9 @@ void doubts_look(struct roll_engine *e)
         bool given_up = m && (m->ended != 0 || m->comm->aborted || m->comm->overflow);
         char why[96];
         snprintf(why, sizeof(why),
-                 beside ? "the rank has gone on, and waits itself" : "the call was %s after all, %.1f s later",
+                 over     ? "who was waited for has left the communicator"
+                 : beside ? "the rank has gone on, and waits itself"
+                          : "the call was %s after all, %.1f s later",
                  come && !(complete && !dead) ? "made" : "completed", (double)(e->clock - d->since) / 1e9);
         if ((come || !dead) && !given_up && say_withdraw(e, d->number, why)) {
             if (!beside) {
