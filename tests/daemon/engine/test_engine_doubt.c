@@ -7,6 +7,7 @@
 #include "tests/trace/cmocka_all.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define AR    ROLL_OP_ALLREDUCE
 #define RANKS 4u
@@ -387,6 +388,30 @@ static void who_has_left_is_busy_no_more(void **state)
     }
 }
 
+/* One of two leaves: the other may still come. When that one has left as well, it is told of both. */
+static void who_is_away_beside_one_that_has_left_stays_suspected(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        char said[STORY_SAID];
+        open_story(order);
+        for (uint32_t r = 0; r < 2; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 2-3");
+        sim_record(t.sim, 2, ROLL_OP_COMM_DESTROY, world);
+        story_pass(&t, LONG);
+        assert_null(strstr(story_said(&t, BUSY, said), "withdrawn"));
+        sim_record(t.sim, 3, ROLL_OP_COMM_DESTROY, world);
+        story_pass(&t, LONG);
+        assert_non_null(strstr(story_said(&t, BUSY, said), "proven"));
+        expect_findings(1);
+        story_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -401,6 +426,7 @@ int main(void)
         cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
         cmocka_unit_test(who_stays_away_is_told_once),
         cmocka_unit_test(who_has_left_is_busy_no_more),
+        cmocka_unit_test(who_is_away_beside_one_that_has_left_stays_suspected),
         cmocka_unit_test(who_leaves_is_told_in_place_of_the_suspicion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
