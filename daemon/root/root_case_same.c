@@ -143,19 +143,42 @@ static bool has_side(const struct roll_verdict *c, const struct roll_verdict_sid
     return found;
 }
 
+static bool is_circle(const struct roll_verdict *c)
+{
+    return c->code == ROLL_VERDICT_CIRCULAR_WAIT || c->code == ROLL_VERDICT_CROSSED_WAIT ||
+           c->code == ROLL_VERDICT_P2P_DEADLOCK;
+}
+
+/* The circle passes through the very call of one side of v. *all: and through the ranks of all sides. */
+static bool passes_through(const struct roll_verdict *circle, const struct roll_verdict *v, bool *all)
+{
+    bool any = false;
+    *all = true;
+    for (uint32_t i = 0; i < v->sides; i++) {
+        any = any || has_side(circle, &v->side[i], true);
+        *all = *all && has_side(circle, &v->side[i], false);
+    }
+    return any;
+}
+
 /* A circle that is certain passes through the very call that v suspects to be wrong, and through all ranks of v: that
  * is why they wait, as one engine says that has found the circle first. It names nobody, and neither does v. */
 static bool is_in_circle(const struct roll_verdict *c, const struct roll_verdict *v)
 {
-    bool circle = c->code == ROLL_VERDICT_CIRCULAR_WAIT || c->code == ROLL_VERDICT_CROSSED_WAIT ||
-                  c->code == ROLL_VERDICT_P2P_DEADLOCK;
-    bool any = false, all = circle && c->certainty == ROLL_PROVEN && v->certainty == ROLL_SUSPECTED &&
-                            roll_rankset_count(&v->culprits) == 0;
-    for (uint32_t i = 0; i < v->sides && all; i++) {
-        any = any || has_side(c, &v->side[i], true);
-        all = has_side(c, &v->side[i], false);
-    }
-    return all && any;
+    bool all;
+    return is_circle(c) && c->certainty == ROLL_PROVEN && v->certainty == ROLL_SUSPECTED &&
+           roll_rankset_count(&v->culprits) == 0 && passes_through(c, v, &all) && all;
+}
+
+/* A circle was told before the call came that is wrong: v tells of a call in which a rank of the circle waits. Of a
+ * circle that is certain, v has to be so as well, and about its ranks alone. One engine has seen the wrong call first,
+ * and tells no circle. */
+static bool is_why_in_circle(const struct roll_verdict *c, const struct roll_verdict *v)
+{
+    bool all, sure = v->certainty == ROLL_PROVEN, calls = sure || roll_case_is_of_collective(v);
+    return is_circle(c) && !is_circle(v) && calls && c->comm_key == v->comm_key &&
+           roll_rankset_count(&c->culprits) == 0 && passes_through(c, v, &all) &&
+           (c->certainty != ROLL_PROVEN || (sure && all));
 }
 
 bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset *b)
@@ -201,8 +224,8 @@ struct digested_finding *roll_case_said_before(struct roll_digested *d, const st
     return NULL;
 }
 
-/* What an earlier engine has said of the same place, or of the same end, with less certainty or without a name; 0:
- * nothing. */
+/* What an earlier engine has said of the same place, or of the same end, with less certainty or without a name, or of
+ * what follows from it; 0: nothing. */
 uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_verdict *v)
 {
     for (size_t i = d->findings; i-- > 0;) {
@@ -213,7 +236,8 @@ uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_v
             ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
         bool place = c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 && c->seq == v->seq;
         if (f->engine != d->number &&
-            ((place && worse) || (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)))) {
+            ((place && worse) || (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)) ||
+             is_why_in_circle(c, v))) {
             return c->number;
         }
     }

@@ -1,7 +1,7 @@
 /*
  * test_case_say.c: what the engines of cases find is said once as long as it stands: the end of a process, whatever
- * communicator shows it; and what comes again is said again. The engines' verdicts are the test's own (the linker's
- * --wrap).
+ * communicator shows it; what comes again is said again; and what is found later may take the place of what was told.
+ * The engines' verdicts are the test's own (the linker's --wrap).
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -85,12 +85,10 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* A case is opened, and its engine finds this (takes the ranks). Was it said? */
-static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, uint64_t comm, uint64_t seq,
-                       uint64_t event_ns)
+/* A case is opened, which looks at everybody. */
+static void open_case(void)
 {
     struct roll_digested *d = here.run->digested;
-    uint64_t before = d->numbers;
     roll_case_open(here.root, here.run, roll_mono_ns());
     d->fed = true;
     d->scoped = false; /* everything was asked of everybody */
@@ -98,6 +96,15 @@ static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, u
         d->ring[i].aside = d->ring[i].cut = false;
     }
     numbers = 0;
+}
+
+/* Its engine finds this (takes the ranks). Was it said? */
+static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, uint64_t comm, uint64_t seq,
+                       uint64_t event_ns)
+{
+    struct roll_digested *d = here.run->digested;
+    uint64_t before = d->numbers;
+    open_case();
     next = (struct roll_verdict){.code = code,
                                  .certainty = ROLL_PROVEN,
                                  .culprits = ranks,
@@ -185,6 +192,75 @@ static void test_what_comes_again_is_said_again(void **state)
     assert_false(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 10, 7, 100 * S));
 }
 
+/* A call of a rank, by its ticket. */
+struct called {
+    uint32_t rank;
+    uint8_t op;
+    uint64_t ticket;
+};
+
+/* A case finds this about two calls, and names nobody. Which verdict has it taken the place of? */
+static uint64_t replaced_by(enum roll_verdict_code code, enum roll_certainty certainty, uint64_t comm,
+                            const struct called call[2])
+{
+    const struct roll_verdict_list *said = &here.run->verdicts;
+    size_t before = said->used;
+    open_case();
+    next = (struct roll_verdict){.code = code,
+                                 .certainty = certainty,
+                                 .comm_key = comm,
+                                 .field = "",
+                                 .text = "It is so.",
+                                 .sides = 2,
+                                 .step = ROLL_STEP_NONE,
+                                 .layer = ROLL_LAYER_NONE};
+    for (uint32_t i = 0; i < 2; i++) {
+        next.side[i].rec.op = call[i].op;
+        next.side[i].rec.seal = roll_seal(call[i].ticket, ROLL_STATE_ENTERED);
+        assert_int_equal(roll_rankset_add(&next.side[i].ranks, call[i].rank), 0);
+    }
+    roll_digested_verdicts(here.root, here.run);
+    for (uint32_t i = 0; i < 2; i++) {
+        roll_rankset_fini(&next.side[i].ranks);
+    }
+    assert_int_equal(said->used, before + 1);
+    return said->at[before]->said.supersedes;
+}
+
+/* One case tells a circle, and a later one, when more calls have come, what is wrong in a call of that circle. */
+static void test_a_wrong_call_takes_the_place_of_the_circle_in_which_it_is_waited(void **state)
+{
+    (void)state;
+    enum { AG = ROLL_OP_ALLGATHER, AR = ROLL_OP_ALLREDUCE, SEND = ROLL_OP_SEND, RECV = ROLL_OP_RECV };
+    static const struct called circle[2] = {{2, AG, 5}, {3, RECV, 6}};
+    static const struct {
+        enum roll_certainty circle;
+        enum roll_verdict_code code;
+        enum roll_certainty certainty;
+        struct called call[2];
+        bool elsewhere, replaces;
+    } row[] = {
+        {ROLL_SUSPECTED, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, false, true},
+        {ROLL_SUSPECTED, ROLL_VERDICT_CALLS_REORDERED, ROLL_SUSPECTED, {{2, AG, 5}, {3, AR, 7}}, false, true},
+        /* another communicator, another call, a verdict that rests on silence as well */
+        {ROLL_SUSPECTED, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, true, false},
+        {ROLL_SUSPECTED, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 8}}, false, false},
+        {ROLL_SUSPECTED, ROLL_VERDICT_RANK_BUSY, ROLL_SUSPECTED, {{2, SEND, 9}, {3, RECV, 6}}, false, false},
+        /* of what is certain, the same of its ranks */
+        {ROLL_PROVEN, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, false, true},
+        {ROLL_PROVEN, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{1, SEND, 9}, {3, RECV, 6}}, false, false},
+        {ROLL_PROVEN, ROLL_VERDICT_P2P_DEADLOCK, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, false, false},
+    };
+    for (uint32_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        uint64_t comm = 100 + i;
+        assert_int_equal(replaced_by(ROLL_VERDICT_CROSSED_WAIT, row[i].circle, comm, circle), 0);
+        uint64_t number = here.run->digested->numbers;
+        uint64_t replaced =
+            replaced_by(row[i].code, row[i].certainty, row[i].elsewhere ? comm + 50 : comm, row[i].call);
+        assert_int_equal(replaced, row[i].replaces ? number : 0);
+    }
+}
+
 /* Every second rank from `first` to the end of a large job: as many ranges as there can be. */
 #define MANY 16384u
 static struct roll_rankset scattered(uint32_t first)
@@ -243,6 +319,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_refused_call_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wrong_call_takes_the_place_of_the_circle_in_which_it_is_waited, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_a_finding_costs_no_more_than_ranks_and_findings, set_up, tear_down),
         cmocka_unit_test(test_a_part_of_ranks_is_known),
     };

@@ -35,8 +35,24 @@ static uint64_t number_of(const json_t *json, const char *name)
     return (uint64_t)json_integer_value(json_object_get(json, name));
 }
 
+/* Makes room: of days with many pauses there are more suspicions that are over than findings that count. */
+static void forget_one(struct findings *out)
+{
+    for (uint32_t i = 0; i < out->founds; i++) {
+        if (out->found[i].superseded && out->found[i].certainty == ROLL_SUSPECTED) {
+            free(out->found[i].text);
+            out->founds--;
+            memmove(&out->found[i], &out->found[i + 1], (out->founds - i) * sizeof(out->found[0]));
+            return;
+        }
+    }
+}
+
 static void add(struct findings *out, const struct found *one, const char *text)
 {
+    if (one->certainty != ROLL_NOTE && out->founds == FOUND_MAX) {
+        forget_one(out);
+    }
     if (one->certainty != ROLL_NOTE && out->founds < FOUND_MAX) {
         out->found[out->founds] = *one;
         out->found[out->founds++].text = strdup(text ? text : "");

@@ -194,6 +194,43 @@ static uint64_t suspected_creation(const struct roll_engine *e, const struct blo
     return number;
 }
 
+/* Each of those that are missing in the creation which rank s of the circle is inside is a rank of the circle. */
+static bool misses_circle(const struct roll_engine *e, const struct block *b, const struct source *s,
+                          const struct member *m, const struct roll_record *rec)
+{
+    struct roll_rankset circle = {0};
+    bool init = rec->op == ROLL_OP_COMM_INIT;
+    size_t missing = 0;
+    for (uint32_t r = 0; r < m->comm->size; r++) {
+        const struct member *o = &m->comm->member[r];
+        missing += o->source == NO_SOURCE || (!init && o->splits < m->splits);
+    }
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct member *o = comm_member_of(m->comm, source_index(e, b->step[i].rank));
+        if (init ? !o : o && o->splits < m->splits) {
+            (void)roll_rankset_add(&circle, b->step[i].rank->world);
+        }
+    }
+    bool all = missing > 0 && roll_rankset_count(&circle) == missing && (!init || creation_is_whole(e, s, rec));
+    roll_rankset_fini(&circle);
+    return all;
+}
+
+/* Withdraws what was suspected of creations that ranks of the circle are inside, for which all are missed that wait in
+ * the circle: those come when the circle comes undone. */
+static void withdraw_creations(struct roll_engine *e, const struct block *b)
+{
+    for (uint32_t i = 0; i < b->steps; i++) {
+        const struct source *s = b->step[i].rank;
+        const struct entry *at = s->init != 0 ? source_entry(s, s->init - 1) : NULL;
+        const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
+        uint64_t number = m ? say_recall(e, creation_key(s, &at->rec)) : 0;
+        if (number != 0 && misses_circle(e, b, s, m, &at->rec)) {
+            (void)say_withdraw(e, number, "those that did not join wait in a circle, which is told");
+        }
+    }
+}
+
 static bool circular_block(struct roll_engine *e, const struct block *b)
 {
     bool all_p2p, one_comm;
@@ -211,6 +248,9 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     uint64_t before = suspected_creation(e, b);
     if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
         return true; /* the circle says no more than that suspicion */
+    }
+    if (!b->hard && doubt_found_again(e, mutes, b)) {
+        return true;
     }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {
@@ -273,6 +313,9 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
         words_remedy(&w, e, v->remedy, ROLL_LAYER_NONE);
     }
     say_text(e, v, "%s", w.text);
+    if (b->hard) {
+        withdraw_creations(e, b);
+    }
     return true;
 }
 

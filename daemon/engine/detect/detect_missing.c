@@ -345,6 +345,15 @@ static uint64_t said_before(const struct roll_engine *e, const struct block *b, 
     return number != 0 && say_stands(e, number) ? number : 0;
 }
 
+/* What is said of this reason. lone: of those that call; tie: of two sides. */
+static enum roll_verdict_code code_of(const struct roll_engine *e, const struct block *b, const struct row *row,
+                                      bool lone, bool tie)
+{
+    struct comm *on;
+    enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
+    return b->kind == BLOCK_BUSY && stands_on_device(e, b->rank, &on) ? ROLL_VERDICT_RANK_BLOCKED : code;
+}
+
 /* Says it, in the place of `earlier`; 0: of nothing. */
 static void speak(struct roll_engine *e, const struct block *b, const struct row *row, const struct entry *waits,
                   uint64_t earlier, uint64_t mutes)
@@ -352,9 +361,7 @@ static void speak(struct roll_engine *e, const struct block *b, const struct row
     bool vote = row->certainty == ROLL_PROVEN || b->kind == BLOCK_SHORT;
     bool tie = b->camp == CAMP_TIE && vote, lone = b->camp == CAMP_NEVER;
     bool open = b->camp == CAMP_OPEN && row->certainty == ROLL_PROVEN;
-    enum roll_verdict_code code = lone ? ROLL_VERDICT_CALL_ADDED : tie ? row->tie : row->code;
-    struct comm *on;
-    code = b->kind == BLOCK_BUSY && stands_on_device(e, b->rank, &on) ? ROLL_VERDICT_RANK_BLOCKED : code;
+    enum roll_verdict_code code = code_of(e, b, row, lone, tie);
     struct roll_verdict *v = say(e, code, open ? ROLL_SUSPECTED : row->certainty);
     if (!v) {
         return;
@@ -471,6 +478,13 @@ static bool missing_block(struct roll_engine *e, const struct block *b)
             return true;
         }
         earlier = missing_of_source(b->rank)->number;
+    } else {
+        earlier = doubt_of(e, b); /* of the same ranks, which have called something else since, and are quiet again */
+        const struct told *told = say_told(e, earlier);
+        if (told && told->code == code_of(e, b, row, false, false)) {
+            set_told(e, b, earlier);
+            return true;
+        }
     }
     if (row->certainty == ROLL_SUSPECTED) {
         set_told(e, b, e->numbers + 1);

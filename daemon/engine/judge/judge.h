@@ -47,6 +47,11 @@ void comm_taken_back(struct roll_engine *e, struct comm *c, uint32_t seq);
 void comms_doubtful(struct roll_engine *e, uint64_t mutes, uint64_t number);
 /* A suspicion is withdrawn: the silences that rest on it end, and what is wrong besides is told. */
 void comms_taken_back(struct roll_engine *e, uint64_t number);
+/* A suspicion is looked at again: these silences end, and the next finding about one of these communicators, for which
+ * ranks may wait, takes its place. */
+void comms_doubted(struct roll_engine *e, uint64_t number);
+/* That look is over, whatever came of it. */
+void comms_decided(struct roll_engine *e, uint64_t number);
 /* What happens at this collective is a consequence. */
 bool comm_silent_at(const struct comm *c, uint32_t seq);
 /* The rank is stuck for a reason that has been told. */
@@ -309,7 +314,12 @@ void doubt_add(struct roll_engine *e, uint64_t number, uint64_t mutes, const str
 /* The same, where `waiter` waits in a call on this communicator for one rank. */
 void doubt_call(struct roll_engine *e, uint64_t number, uint64_t mutes, const struct source *waiter, uint64_t ticket,
                 const struct source *absent, struct comm *comm);
-/* Withdraws the suspicions that have come to nothing. */
+/* The suspicion, which stands, that these very ranks are busy or stuck while others wait in the call of b; 0: none. */
+uint64_t doubt_of(const struct roll_engine *e, const struct block *b);
+/* A circle of silence is found again while the suspicion of it is looked at again: it stays as it was said, and with it
+ * the silences behind the first `mutes`. False: it was not suspected so far. */
+bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b);
+/* Withdraws the suspicions that have come to nothing, and has circles looked at again whose ranks have gone on. */
 void doubts_look(struct roll_engine *e);
 void doubts_free(struct roll_engine *e);
 

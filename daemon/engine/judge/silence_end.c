@@ -46,6 +46,23 @@ void comms_taken_back(struct roll_engine *e, uint64_t number)
     }
 }
 
+void comms_doubted(struct roll_engine *e, uint64_t number)
+{
+    for (uint32_t i = 0; e->muted_comms > 0 && i < e->comms; i++) {
+        if (e->comm[i]->muted && e->comm[i]->mute_doubt == number) {
+            e->comm[i]->doubted = number;
+            unmute(e, e->comm[i]);
+        }
+    }
+}
+
+void comms_decided(struct roll_engine *e, uint64_t number)
+{
+    for (uint32_t i = 0; i < e->comms; i++) {
+        e->comm[i]->doubted = e->comm[i]->doubted == number ? 0 : e->comm[i]->doubted;
+    }
+}
+
 /* The member has got past the trouble, or has left the communicator. With the last member that can still move, the
  * silence ends; where members have only left, those of which nothing has come yet may be read a moment later. */
 static void pass(struct roll_engine *e, struct member *m, bool left)

@@ -178,6 +178,7 @@ struct comm {
     uint64_t mute_wall;  /* wall clock at which the trouble became known */
     uint64_t mute_turn;  /* how many silences of communicators had begun by then, with it */
     uint64_t mute_doubt; /* the suspicion that it rests on: it ends where that is withdrawn; 0 = none */
+    uint64_t doubted;    /* a suspicion that is looked at again, whose place the next finding here takes; 0 = none */
     uint32_t era;        /* silences that have ended: a part of the keys of what is said once */
 
     /* its disagreements: align.c */

@@ -406,6 +406,19 @@ static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *te
     return longer ? longer : text;
 }
 
+/* What was suspected of this communicator is looked at again, and this is what comes of it. */
+static void take_place(struct roll_engine *e, struct roll_verdict *v)
+{
+    const struct comm *c = comm_find(e, v->comm_key);
+    uint64_t number = c && v->supersedes == 0 && v->confirms == 0 ? c->doubted : 0;
+    const struct told *told = say_told(e, number);
+    if (told && told->code == v->code && v->certainty == ROLL_PROVEN) {
+        say_confirms(e, v, number);
+    } else if (number != 0) {
+        say_supersedes(e, v, number);
+    }
+}
+
 void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format, ...)
 {
     struct said *said = e->out_last;
@@ -419,6 +432,7 @@ void say_text(struct roll_engine *e, struct roll_verdict *v, const char *format,
         capitals(text);
         if (!said->text && may_hang(v)) {
             found_add(e, v);
+            take_place(e, v);
         }
         free(said->text);
         said->text = text;

@@ -7,6 +7,7 @@
 #include "tests/trace/cmocka_all.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define AR    ROLL_OP_ALLREDUCE
 #define RANKS 4u
@@ -30,6 +31,13 @@ static void expect(enum roll_verdict_code code, const char *want)
 {
     char said[STORY_SAID];
     assert_string_equal(story_said(&t, code, said), want);
+}
+
+static void expect_findings(uint64_t findings)
+{
+    struct roll_engine_summary sum;
+    roll_engine_summary(t.e, &sum);
+    assert_int_equal(sum.findings, findings);
 }
 
 /* All have made the call, in a group that nobody has ended: nothing of it is enqueued, and nobody waits. */
@@ -274,9 +282,7 @@ static void what_the_others_decide_is_proven_when_they_have(void **state)
         sim_stuck(t.sim, 3);
         story_pass(&t, LONG);
         expect(BUSY, "proven call-skipped 0; withdrawn rank-busy");
-        struct roll_engine_summary sum;
-        roll_engine_summary(t.e, &sum);
-        assert_int_equal(sum.findings, 1); /* and what was suspected stands no more */
+        expect_findings(1); /* and what was suspected stands no more */
         story_close(&t);
     }
 }
@@ -302,9 +308,7 @@ static void who_goes_on_and_waits_itself_is_not_busy(void **state)
         sim_stuck(t.sim, 3);
         story_pass(&t, LONG);
         expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
-        struct roll_engine_summary sum;
-        roll_engine_summary(t.e, &sum);
-        assert_int_equal(sum.findings, 1);
+        expect_findings(1);
         story_close(&t);
     }
 }
@@ -324,9 +328,86 @@ static void who_leaves_is_told_in_place_of_the_suspicion(void **state)
         sim_record(t.sim, 3, ROLL_OP_COMM_ABORT, world);
         story_pass(&t, LONG);
         expect(BUSY, "proven call-skipped 3");
-        struct roll_engine_summary sum;
-        roll_engine_summary(t.e, &sum);
-        assert_int_equal(sum.findings, 1);
+        expect_findings(1);
+        story_close(&t);
+    }
+}
+
+/* The one that is busy makes another call, on another communicator, and is quiet again, three times: that is one thing,
+ * and is said once. */
+static void who_stays_away_is_told_once(void **state)
+{
+    (void)state;
+    static const uint32_t last[] = {2, 3};
+    for (uint32_t i = 0; i < 3 * 2; i++) {
+        bool message = i / 3 == 1;
+        open_story(i % 3);
+        uint32_t other = sim_comm(t.sim, "other", last, 2);
+        if (message) {
+            sim_recv(t.sim, 0, world, 3, 8);
+        } else {
+            sim_call(t.sim, 0, world, AR, 8);
+            sim_call(t.sim, 1, world, AR, 8);
+        }
+        sim_stuck(t.sim, 0);
+        story_pass(&t, LONG);
+        expect(BUSY, message ? "suspected rank-busy 3" : "suspected rank-busy 2-3");
+        for (uint32_t n = 0; n < 3; n++) {
+            sim_all(t.sim, other, AR, 8);
+            story_pass(&t, LONG);
+            expect(BUSY, "");
+        }
+        if (message) {
+            sim_send(t.sim, 3, world, 0, 8);
+        } else {
+            sim_call(t.sim, 2, world, AR, 8);
+            sim_call(t.sim, 3, world, AR, 8);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "withdrawn rank-busy");
+        story_close(&t);
+    }
+}
+
+/* The one that was said to be busy leaves the communicator, and what it has not done is told in another way: nothing
+ * has taken the place of the suspicion, which ends all the same. */
+static void who_has_left_is_busy_no_more(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        open_story(order);
+        sim_recv(t.sim, 0, world, 3, 8);
+        sim_stuck(t.sim, 0);
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 3");
+        sim_record(t.sim, 3, ROLL_OP_COMM_DESTROY, world);
+        story_pass(&t, LONG);
+        expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
+        expect_findings(1);
+        story_close(&t);
+    }
+}
+
+/* One of two leaves: the other may still come. When that one has left as well, it is told of both. */
+static void who_is_away_beside_one_that_has_left_stays_suspected(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        char said[STORY_SAID];
+        open_story(order);
+        for (uint32_t r = 0; r < 2; r++) {
+            sim_call(t.sim, r, world, AR, 8);
+            sim_stuck(t.sim, r);
+        }
+        story_pass(&t, LONG);
+        expect(BUSY, "suspected rank-busy 2-3");
+        sim_record(t.sim, 2, ROLL_OP_COMM_DESTROY, world);
+        story_pass(&t, LONG);
+        assert_null(strstr(story_said(&t, BUSY, said), "withdrawn"));
+        sim_record(t.sim, 3, ROLL_OP_COMM_DESTROY, world);
+        story_pass(&t, LONG);
+        assert_non_null(strstr(story_said(&t, BUSY, said), "proven"));
+        expect_findings(1);
         story_close(&t);
     }
 }
@@ -343,6 +424,9 @@ int main(void)
         cmocka_unit_test(who_comes_and_is_refused_is_not_busy),
         cmocka_unit_test(what_the_others_decide_is_proven_when_they_have),
         cmocka_unit_test(who_goes_on_and_waits_itself_is_not_busy),
+        cmocka_unit_test(who_stays_away_is_told_once),
+        cmocka_unit_test(who_has_left_is_busy_no_more),
+        cmocka_unit_test(who_is_away_beside_one_that_has_left_stays_suspected),
         cmocka_unit_test(who_leaves_is_told_in_place_of_the_suspicion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
