@@ -201,8 +201,18 @@ struct digested_finding *roll_case_said_before(struct roll_digested *d, const st
     return NULL;
 }
 
-/* What an earlier engine has said of the same place, or of the same end, with less certainty or without a name; 0:
- * nothing. */
+/* Both tell of one step what gather.c tells together, of several layers and ranks, and c of fewer ranks: its engine had
+ * seen the first layer only when the case was begun anew. What comes of it is told of v. */
+static bool is_part_of(const struct roll_verdict *c, const struct roll_verdict *v)
+{
+    enum roll_family family = roll_verdict_family(v->code);
+    bool together = family == ROLL_FAMILY_MOE || family == ROLL_FAMILY_NUMBERS;
+    return together && c->certainty == v->certainty && c->step == v->step && roll_rankset_count(&c->culprits) > 0 &&
+           roll_ranks_are_part(&c->culprits, &v->culprits);
+}
+
+/* What an earlier engine has said of the same place, or of the same end, with less certainty, of fewer ranks or without
+ * a name; 0: nothing. */
 uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_verdict *v)
 {
     for (size_t i = d->findings; i-- > 0;) {
@@ -212,8 +222,8 @@ uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_v
         bool worse =
             ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
         bool place = c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 && c->seq == v->seq;
-        if (f->engine != d->number &&
-            ((place && worse) || (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)))) {
+        if (f->engine != d->number && ((place && (worse || is_part_of(c, v))) ||
+                                       (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)))) {
             return c->number;
         }
     }

@@ -18,6 +18,7 @@
 #define S UINT64_C(1000000000)
 
 static struct roll_verdict next; /* what the engine of the open case finds; no code: nothing */
+static struct roll_verdict shape = {.certainty = ROLL_PROVEN, .step = ROLL_STEP_NONE, .layer = ROLL_LAYER_NONE};
 static uint64_t numbers;
 
 struct roll_verdict_copy *__wrap_roll_feed_next(roll_feed_t *feed);
@@ -99,19 +100,30 @@ static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, u
     }
     numbers = 0;
     next = (struct roll_verdict){.code = code,
-                                 .certainty = ROLL_PROVEN,
+                                 .certainty = shape.certainty,
                                  .culprits = ranks,
                                  .comm_key = comm,
                                  .seq = seq,
                                  .event_ns = event_ns,
                                  .field = "",
                                  .text = "It is so.",
-                                 .step = ROLL_STEP_NONE,
-                                 .layer = ROLL_LAYER_NONE};
+                                 .step = shape.step,
+                                 .layer = shape.layer};
     roll_digested_verdicts(here.root, here.run);
     assert_int_equal(next.code, 0);
     roll_rankset_fini(&ranks);
     return d->numbers > before;
+}
+
+/* The same, predicted for a step. What it takes the place of; UINT64_MAX: it is not said. */
+static uint64_t predicted_over(enum roll_verdict_code code, const char *ranks, uint64_t comm, uint32_t step)
+{
+    struct roll_rankset culprits = {0};
+    assert_int_equal(roll_rankset_parse(ranks, &culprits), 0);
+    shape = (struct roll_verdict){.certainty = ROLL_PREDICTED, .step = step, .layer = 0};
+    bool said = is_said_of(code, culprits, comm, 0, 100 * S);
+    shape = (struct roll_verdict){.certainty = ROLL_PROVEN, .step = ROLL_STEP_NONE, .layer = ROLL_LAYER_NONE};
+    return said ? here.run->verdicts.at[here.run->verdicts.used - 1]->said.supersedes : UINT64_MAX;
 }
 
 static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uint64_t seq, uint64_t event_ns)
@@ -185,6 +197,26 @@ static void test_what_comes_again_is_said_again(void **state)
     assert_false(is_said(ROLL_VERDICT_COLLECTIVE_STUCK, -1, 10, 7, 100 * S));
 }
 
+/* The case was begun anew when its engine had seen the first layer of a step only: what the next one sees of all layers
+ * takes the place of that, and what comes true is told of the one. */
+static void test_what_is_seen_of_more_layers_takes_the_place_of_a_part(void **state)
+{
+    (void)state;
+    enum roll_verdict_code gathered = ROLL_VERDICT_MOE_OBLIGATION, other = ROLL_VERDICT_OPPOSITE_ORDER;
+    assert_int_equal(predicted_over(gathered, "3", 10, 2), 0); /* verdict 1 */
+    assert_int_equal(predicted_over(gathered, "1", 11, 2), 0);
+    assert_int_equal(predicted_over(gathered, "2-3", 10, 2), 1); /* verdict 3 */
+    assert_int_equal(predicted_over(gathered, "2-3", 10, 2), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "3", 10, 2), UINT64_MAX); /* a part of what stands */
+    assert_int_equal(predicted_over(gathered, "0-1", 11, 2), 2);        /* verdict 4 */
+    /* Other ranks, another communicator, another step, and what is not told of several together are other matters. */
+    assert_int_equal(predicted_over(gathered, "0-2", 10, 2), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 12, 2), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, 3), 0);
+    assert_int_equal(predicted_over(other, "3", 13, 2), 0);
+    assert_int_equal(predicted_over(other, "2-3", 13, 2), 0);
+}
+
 /* Every second rank from `first` to the end of a large job: as many ranges as there can be. */
 #define MANY 16384u
 static struct roll_rankset scattered(uint32_t first)
@@ -243,6 +275,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_a_refused_call_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_seen_of_more_layers_takes_the_place_of_a_part, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_finding_costs_no_more_than_ranks_and_findings, set_up, tear_down),
         cmocka_unit_test(test_a_part_of_ranks_is_known),
     };
