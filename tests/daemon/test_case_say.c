@@ -1,7 +1,7 @@
 /*
  * test_case_say.c: what the engines of cases find is said once as long as it stands: the end of a process, whatever
- * communicator shows it; and what comes again is said again. The engines' verdicts are the test's own (the linker's
- * --wrap).
+ * communicator shows it; what comes again is said again, and what a later one sees more fully takes the place. The
+ * engines' verdicts are the test's own (the linker's --wrap).
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -217,6 +217,51 @@ static void test_what_is_seen_of_more_layers_takes_the_place_of_a_part(void **st
     assert_int_equal(predicted_over(other, "2-3", 13, 2), 0);
 }
 
+/* The records of the first engine began in a later step than the mistake. */
+static void test_what_is_seen_from_an_earlier_step_on_takes_the_place(void **state)
+{
+    (void)state;
+    enum roll_verdict_code gathered = ROLL_VERDICT_GRADIENT_NOT_SUMMED, other = ROLL_VERDICT_OPPOSITE_ORDER;
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 3), 0); /* verdict 1 */
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 4), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 2), 1); /* verdict 2 */
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 3), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 10, ROLL_STEP_NONE), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, ROLL_STEP_NONE), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, 2), UINT64_MAX); /* no step is no later one */
+    assert_int_equal(predicted_over(other, "0-3", 12, 3), 0);
+    assert_int_equal(predicted_over(other, "0-3", 12, 2), UINT64_MAX);
+}
+
+/* The open case was opened because somebody stood, with too few records; then it is hinted at what ranks had observed
+ * in an earlier step. */
+static void test_what_is_hinted_at_as_a_run_ends_is_asked_for(void **state)
+{
+    (void)state;
+    struct roll_digested *d = here.run->digested;
+    for (int row = 0; row < 4; row++) { /* the run is over: now; since a moment; not; and it has been asked for */
+        uint64_t now = roll_mono_ns(), before;
+        struct roll_digest up = {0};
+        roll_digest_clear(&d->hints);
+        if (row == 3) {
+            roll_digest_add_hint(&d->hints, 10, ROLL_HINT_OBSERVED, 3);
+        }
+        roll_case_open(here.root, here.run, now);
+        d->fed = true;
+        d->fed_ns = now;
+        d->again = 0;
+        d->over_seen = row == 1;
+        before = d->number;
+        roll_digest_add_hint(&up, 10, ROLL_HINT_OBSERVED, 4);
+        assert_int_equal(roll_sum_take(d->sum, 0, &up, now), 0);
+        d->look_ns = 0;
+        roll_digested_look(here.root, here.run, now + 1, row == 0 || row == 3);
+        assert_int_equal(d->number, before + (row < 2));
+        assert_int_equal(roll_case_want(d, d->asked, 10).step, row < 2 ? 4 : row == 3 ? 3 : 0);
+        roll_digest_fini(&up);
+    }
+}
+
 /* Every second rank from `first` to the end of a large job: as many ranges as there can be. */
 #define MANY 16384u
 static struct roll_rankset scattered(uint32_t first)
@@ -276,6 +321,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_refused_call_is_said_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_seen_of_more_layers_takes_the_place_of_a_part, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_seen_from_an_earlier_step_on_takes_the_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_hinted_at_as_a_run_ends_is_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_finding_costs_no_more_than_ranks_and_findings, set_up, tear_down),
         cmocka_unit_test(test_a_part_of_ranks_is_known),
     };
