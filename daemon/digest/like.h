@@ -2,9 +2,10 @@
  * like.h: what members of a communicator must have alike, at one level of digests: a table of what was told first of
  * each place, and of numbers that are sums of shares.
  *
- * Both tables are bounded: what comes new takes the place of what is oldest where they meet. What is forgotten is not
- * compared, and costs no wrong hint. A list for each communicator was rejected: how many places are under way depends
- * on messages and layers, and not on communicators, and a child that lies must not make it grow. Pure; one thread.
+ * Both tables are bounded: what comes new takes the place of what is oldest where they meet, of sums first of those of
+ * which all has been told. What is forgotten is not compared, and costs no wrong hint. A list for each communicator was
+ * rejected: how many places are under way depends on messages and layers, and not on communicators, and a child that
+ * lies must not make it grow. Pure; one thread.
  */
 #ifndef ROLL_DAEMON_DIGEST_LIKE_H
 #define ROLL_DAEMON_DIGEST_LIKE_H
@@ -33,12 +34,14 @@ struct roll_share {
     struct roll_share_part *part; /* owned */
     size_t parts, room;
     uint64_t key, place;
+    uint32_t age;     /* when its first part came: a count of such sums */
     bool over, fresh; /* over: judged, or told to the level above */
 };
 struct roll_shares {
     struct roll_share *slot; /* owned */
     uint32_t *fresh;         /* owned */
     size_t slots, news, room;
+    uint32_t age;
 };
 
 /*

@@ -195,6 +195,17 @@ bool roll_ranks_are_part(const struct roll_rankset *a, const struct roll_rankset
     return true;
 }
 
+/* Both tell what gather.c tells together, of several steps, layers and ranks, and v from an earlier step on, or of more
+ * ranks in that step: the records of the engine that has said c began later, or ended before the other layers. */
+static bool is_fuller(const struct roll_verdict *c, const struct roll_verdict *v)
+{
+    enum roll_family family = roll_verdict_family(v->code);
+    bool together = family == ROLL_FAMILY_MOE || family == ROLL_FAMILY_NUMBERS;
+    bool step = v->step == c->step || (v->step < c->step && c->step != ROLL_STEP_NONE);
+    return together && step && c->certainty == v->certainty && roll_rankset_count(&c->culprits) > 0 &&
+           roll_ranks_are_part(&c->culprits, &v->culprits);
+}
+
 /* A verdict like this one that stands, or one that says more of the same place: a case that is opened for the same
  * thing finds it again. */
 struct digested_finding *roll_case_said_before(struct roll_digested *d, const struct roll_verdict *v)
@@ -217,15 +228,16 @@ struct digested_finding *roll_case_said_before(struct roll_digested *d, const st
         if (same && f->engine != d->number) {
             return f;
         }
-        if (place && ((ranks && c->certainty == v->certainty && is_same_thing(d, f, v)) || less)) {
+        bool again = ranks && c->certainty == v->certainty && !(is_fuller(c, v) && v->step < c->step);
+        if (place && ((again && is_same_thing(d, f, v)) || less)) {
             return f;
         }
     }
     return NULL;
 }
 
-/* What an earlier engine has said of the same place, or of the same end, with less certainty or without a name, or of
- * what follows from it; 0: nothing. */
+/* What an earlier engine has said of the same place, or of the same end, with less certainty, less fully or without a
+ * name, or of what follows from it; 0: nothing. */
 uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_verdict *v)
 {
     for (size_t i = d->findings; i-- > 0;) {
@@ -236,8 +248,8 @@ uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_v
             ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
         bool place = c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 && c->seq == v->seq;
         if (f->engine != d->number &&
-            ((place && worse) || (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)) ||
-             is_why_in_circle(c, v))) {
+            ((place && (worse || is_fuller(c, v))) ||
+             (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)) || is_why_in_circle(c, v))) {
             return c->number;
         }
     }

@@ -325,7 +325,11 @@ static void hear_digests(roll_root_t *root, struct roll_run *run, uint64_t now, 
     if (last && d->narrow) {
         roll_case_broaden(d);
     }
-    if (is_to_be_wider(d, now, last) || is_to_be_anew(d) || roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
+    /* Of a run that is over nothing comes later by which a mistake would be seen: what the open case has not asked for
+     * does not wait. */
+    bool ends = last || d->over_seen;
+    d->wider = d->wider || (ends && d->elsewhere);
+    if (is_to_be_wider(d, now, ends) || is_to_be_anew(d) || roll_hints_redo(d, now) || roll_hints_stilled(d, now)) {
         roll_case_open(root, run, now);
     }
 }

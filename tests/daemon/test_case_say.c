@@ -1,7 +1,7 @@
 /*
  * test_case_say.c: what the engines of cases find is said once as long as it stands: the end of a process, whatever
- * communicator shows it; what comes again is said again; and what is found later may take the place of what was told.
- * The engines' verdicts are the test's own (the linker's --wrap).
+ * communicator shows it; what comes again is said again; and what is found later, or seen more fully, may take the
+ * place of what was told. The engines' verdicts are the test's own (the linker's --wrap).
  */
 #include "tests/trace/cmocka_all.h"
 
@@ -18,6 +18,7 @@
 #define S UINT64_C(1000000000)
 
 static struct roll_verdict next; /* what the engine of the open case finds; no code: nothing */
+static struct roll_verdict shape = {.certainty = ROLL_PROVEN, .step = ROLL_STEP_NONE, .layer = ROLL_LAYER_NONE};
 static uint64_t numbers;
 
 struct roll_verdict_copy *__wrap_roll_feed_next(roll_feed_t *feed);
@@ -106,19 +107,30 @@ static bool is_said_of(enum roll_verdict_code code, struct roll_rankset ranks, u
     uint64_t before = d->numbers;
     open_case();
     next = (struct roll_verdict){.code = code,
-                                 .certainty = ROLL_PROVEN,
+                                 .certainty = shape.certainty,
                                  .culprits = ranks,
                                  .comm_key = comm,
                                  .seq = seq,
                                  .event_ns = event_ns,
                                  .field = "",
                                  .text = "It is so.",
-                                 .step = ROLL_STEP_NONE,
-                                 .layer = ROLL_LAYER_NONE};
+                                 .step = shape.step,
+                                 .layer = shape.layer};
     roll_digested_verdicts(here.root, here.run);
     assert_int_equal(next.code, 0);
     roll_rankset_fini(&ranks);
     return d->numbers > before;
+}
+
+/* The same, predicted for a step. What it takes the place of; UINT64_MAX: it is not said. */
+static uint64_t predicted_over(enum roll_verdict_code code, const char *ranks, uint64_t comm, uint32_t step)
+{
+    struct roll_rankset culprits = {0};
+    assert_int_equal(roll_rankset_parse(ranks, &culprits), 0);
+    shape = (struct roll_verdict){.certainty = ROLL_PREDICTED, .step = step, .layer = 0};
+    bool said = is_said_of(code, culprits, comm, 0, 100 * S);
+    shape = (struct roll_verdict){.certainty = ROLL_PROVEN, .step = ROLL_STEP_NONE, .layer = ROLL_LAYER_NONE};
+    return said ? here.run->verdicts.at[here.run->verdicts.used - 1]->said.supersedes : UINT64_MAX;
 }
 
 static bool is_said(enum roll_verdict_code code, int culprit, uint64_t comm, uint64_t seq, uint64_t event_ns)
@@ -261,6 +273,71 @@ static void test_a_wrong_call_takes_the_place_of_the_circle_in_which_it_is_waite
     }
 }
 
+/* The case was begun anew when its engine had seen the first layer of a step only: what the next one sees of all layers
+ * takes the place of that, and what comes true is told of the one. */
+static void test_what_is_seen_of_more_layers_takes_the_place_of_a_part(void **state)
+{
+    (void)state;
+    enum roll_verdict_code gathered = ROLL_VERDICT_MOE_OBLIGATION, other = ROLL_VERDICT_OPPOSITE_ORDER;
+    assert_int_equal(predicted_over(gathered, "3", 10, 2), 0); /* verdict 1 */
+    assert_int_equal(predicted_over(gathered, "1", 11, 2), 0);
+    assert_int_equal(predicted_over(gathered, "2-3", 10, 2), 1); /* verdict 3 */
+    assert_int_equal(predicted_over(gathered, "2-3", 10, 2), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "3", 10, 2), UINT64_MAX); /* a part of what stands */
+    assert_int_equal(predicted_over(gathered, "0-1", 11, 2), 2);        /* verdict 4 */
+    /* Other ranks, another communicator, another step, and what is not told of several together are other matters. */
+    assert_int_equal(predicted_over(gathered, "0-2", 10, 2), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 12, 2), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, 3), 0);
+    assert_int_equal(predicted_over(other, "3", 13, 2), 0);
+    assert_int_equal(predicted_over(other, "2-3", 13, 2), 0);
+}
+
+/* The records of the first engine began in a later step than the mistake. */
+static void test_what_is_seen_from_an_earlier_step_on_takes_the_place(void **state)
+{
+    (void)state;
+    enum roll_verdict_code gathered = ROLL_VERDICT_GRADIENT_NOT_SUMMED, other = ROLL_VERDICT_OPPOSITE_ORDER;
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 3), 0); /* verdict 1 */
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 4), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 2), 1); /* verdict 2 */
+    assert_int_equal(predicted_over(gathered, "0-3", 10, 3), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 10, ROLL_STEP_NONE), UINT64_MAX);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, ROLL_STEP_NONE), 0);
+    assert_int_equal(predicted_over(gathered, "0-3", 11, 2), UINT64_MAX); /* no step is no later one */
+    assert_int_equal(predicted_over(other, "0-3", 12, 3), 0);
+    assert_int_equal(predicted_over(other, "0-3", 12, 2), UINT64_MAX);
+}
+
+/* The open case was opened because somebody stood, with too few records; then it is hinted at what ranks had observed
+ * in an earlier step. */
+static void test_what_is_hinted_at_as_a_run_ends_is_asked_for(void **state)
+{
+    (void)state;
+    struct roll_digested *d = here.run->digested;
+    for (int row = 0; row < 4; row++) { /* the run is over: now; since a moment; not; and it has been asked for */
+        uint64_t now = roll_mono_ns(), before;
+        struct roll_digest up = {0};
+        roll_digest_clear(&d->hints);
+        if (row == 3) {
+            roll_digest_add_hint(&d->hints, 10, ROLL_HINT_OBSERVED, 3);
+        }
+        roll_case_open(here.root, here.run, now);
+        d->fed = true;
+        d->fed_ns = now + S; /* while it goes on it is begun anew twice as late */
+        d->again = 0;
+        d->over_seen = row == 1;
+        before = d->number;
+        roll_digest_add_hint(&up, 10, ROLL_HINT_OBSERVED, 4);
+        assert_int_equal(roll_sum_take(d->sum, 0, &up, now), 0);
+        d->look_ns = 0;
+        roll_digested_look(here.root, here.run, now + S + S / 2, row == 0 || row == 3);
+        assert_int_equal(d->number, before + (row < 2));
+        assert_int_equal(roll_case_want(d, d->asked, 10).step, row < 2 ? 4 : row == 3 ? 3 : 0);
+        roll_digest_fini(&up);
+    }
+}
+
 /* Every second rank from `first` to the end of a large job: as many ranges as there can be. */
 #define MANY 16384u
 static struct roll_rankset scattered(uint32_t first)
@@ -321,6 +398,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_comes_again_is_said_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_wrong_call_takes_the_place_of_the_circle_in_which_it_is_waited, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_seen_of_more_layers_takes_the_place_of_a_part, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_seen_from_an_earlier_step_on_takes_the_place, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_is_hinted_at_as_a_run_ends_is_asked_for, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_finding_costs_no_more_than_ranks_and_findings, set_up, tear_down),
         cmocka_unit_test(test_a_part_of_ranks_is_known),
     };
