@@ -101,6 +101,7 @@ void roll_engine_destroy(roll_engine_t **engine)
         e->out_first = next;
     }
     said_free(&e->shown);
+    doubts_free(e); /* before the communicators, which remember what is looked at again */
     for (uint32_t i = 0; i < e->comms; i++) {
         align_drop(e, e->comm[i]);
         comm_fini(e->comm[i]);
@@ -120,7 +121,6 @@ void roll_engine_destroy(roll_engine_t **engine)
     for (uint32_t i = 0; i < FOUND_KEPT; i++) {
         roll_rankset_fini(&e->found[i].ranks);
     }
-    doubts_free(e);
     lines_free(e);
     rounds_free(e);
     free(e->source);

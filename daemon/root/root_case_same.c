@@ -172,12 +172,13 @@ static bool is_in_circle(const struct roll_verdict *c, const struct roll_verdict
 
 /* A circle was told before the call came that is wrong: v tells of a call in which a rank of the circle waits. Of a
  * circle that is certain, v has to be so as well, and about its ranks alone. One engine has seen the wrong call first,
- * and tells no circle. */
+ * and tells no circle. What comes of a circle, the end of a process, is no such call; nor is one that hangs nobody. */
 static bool is_why_in_circle(const struct roll_verdict *c, const struct roll_verdict *v)
 {
-    bool all, sure = v->certainty == ROLL_PROVEN, calls = sure || roll_case_is_of_collective(v);
-    return is_circle(c) && !is_circle(v) && calls && c->comm_key == v->comm_key &&
-           roll_rankset_count(&c->culprits) == 0 && passes_through(c, v, &all) &&
+    bool all, sure = v->certainty == ROLL_PROVEN;
+    bool calls = roll_case_is_of_collective(v) || (sure && roll_verdict_family(v->code) == ROLL_FAMILY_P2P);
+    return is_circle(c) && !is_circle(v) && calls && v->code != ROLL_VERDICT_REDOP_MISMATCH &&
+           c->comm_key == v->comm_key && roll_rankset_count(&c->culprits) == 0 && passes_through(c, v, &all) &&
            (c->certainty != ROLL_PROVEN || (sure && all));
 }
 
@@ -246,9 +247,9 @@ uint64_t roll_case_said_worse(const struct roll_digested *d, const struct roll_v
         bool ranks = roll_rankset_equal(&c->culprits, &v->culprits);
         bool worse =
             ranks ? c->certainty < v->certainty : roll_rankset_count(&c->culprits) == 0 && c->certainty <= v->certainty;
-        bool place = c->code == v->code && c->comm_key == v->comm_key && c->comm_key != 0 && c->seq == v->seq;
+        bool place = c->code == v->code && c->comm_key == v->comm_key && c->seq == v->seq;
         if (f->engine != d->number &&
-            ((place && (worse || is_fuller(c, v))) ||
+            ((place && ((worse && c->comm_key != 0) || is_fuller(c, v))) ||
              (is_same_lack(d, f, v) && c->certainty == v->certainty && names_more(v, c)) || is_why_in_circle(c, v))) {
             return c->number;
         }

@@ -357,6 +357,14 @@ static int make_own(struct train *t)
     return rc;
 }
 
+/* Ranks of one tp group and of one dispatch group hear of each other's layers. Where neither kind of group holds whole
+ * groups of the other, a rank that is told has a peer that is not, and that waits for it in the next exchange. */
+static bool groups_nest(const struct job *job)
+{
+    int32_t dispatch = job->parts * job->ep_size;
+    return job->tp_size % dispatch == 0 || dispatch % job->tp_size == 0;
+}
+
 /*
  * Makes what training needs. `why` is what this rank lacks already, NULL: nothing. Before the first call in which peers
  * would wait for it, and behind the layers, which groups of ranks make, all hear whether one cannot go on.
@@ -369,7 +377,10 @@ static int start(struct train *t, const char *why)
         return -1;
     }
     rc = fail(t, "layers", model_layers_new(&t->model));
-    if (rc == MOE_E_COMM || job_all_start(&t->job, rc != 0 ? detail_of(rc) : NULL) != 0) { /* a peer may have gone */
+    if (rc != 0 && (rc == MOE_E_COMM || !groups_nest(&t->job))) { /* peers may have gone, or be elsewhere */
+        return -1;
+    }
+    if (job_all_start(&t->job, rc != 0 ? detail_of(rc) : NULL) != 0) {
         return -1;
     }
     rc = checkpoint_new(t->options, &t->model, &t->corpus, &t->checkpoint);

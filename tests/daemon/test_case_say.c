@@ -262,6 +262,8 @@ static void test_a_wrong_call_takes_the_place_of_the_circle_in_which_it_is_waite
         {ROLL_PROVEN, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, false, true},
         {ROLL_PROVEN, ROLL_VERDICT_ALLTOALLV_MISMATCH, ROLL_PROVEN, {{1, SEND, 9}, {3, RECV, 6}}, false, false},
         {ROLL_PROVEN, ROLL_VERDICT_P2P_DEADLOCK, ROLL_PROVEN, {{2, SEND, 9}, {3, RECV, 6}}, false, false},
+        /* what comes of a circle */
+        {ROLL_PROVEN, ROLL_VERDICT_RANK_FINISHED, ROLL_PROVEN, {{2, AG, 5}, {3, RECV, 6}}, false, false},
     };
     for (uint32_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
         uint64_t comm = 100 + i;

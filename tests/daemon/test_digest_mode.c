@@ -367,14 +367,14 @@ static bool knows_all(roll_client_t *client)
     return knows;
 }
 
-/* A case that a slow machine has opened ends when ranks are seen to go on: so they do, with a rest after each turn in
- * which the root can come to know where they stand. */
+/* A case that a slow machine has opened ends when ranks are seen to go on: so they do, with a rest after each turn,
+ * ever longer, in which the root can come to know where they stand. */
 static bool comes_to_know_all(roll_client_t *client)
 {
     bool knows = knows_all(client);
-    for (int turn = 0; turn < 300 && !knows; turn++) {
+    for (int turn = 1; turn < 20 && !knows; turn++) {
         go_on();
-        for (int rest = 0; rest < 100 && !(knows = knows_all(client)); rest++) {
+        for (int rest = 0; rest < 100 * turn && !(knows = knows_all(client)); rest++) {
             usleep(20000);
         }
     }

@@ -224,9 +224,11 @@ static void withdraw_creations(struct roll_engine *e, const struct block *b)
         const struct source *s = b->step[i].rank;
         const struct entry *at = s->init != 0 ? source_entry(s, s->init - 1) : NULL;
         const struct member *m = at ? source_member(s, at->rec.comm) : NULL;
-        uint64_t number = m ? say_recall(e, creation_key(s, &at->rec)) : 0;
-        if (number != 0 && misses_circle(e, b, s, m, &at->rec)) {
-            (void)say_withdraw(e, number, "those that did not join wait in a circle, which is told");
+        uint64_t key = m ? creation_key(s, &at->rec) : 0, number = m ? say_recall(e, key) : 0;
+        if (number != 0 && misses_circle(e, b, s, m, &at->rec) &&
+            say_withdraw(e, number, "those that did not join wait in a circle, which is told")) {
+            say_forget(e, key);
+            say_forget(e, say_key(key, 1, 0, 0)); /* they may be missing for another reason later */
         }
     }
 }
@@ -245,12 +247,12 @@ static bool circular_block(struct roll_engine *e, const struct block *b)
     if (lacked && roll_op_class(lacked->rec.op) == ROLL_CLASS_COMM) {
         code = ROLL_VERDICT_INIT_MISSING;
     }
+    if (!b->hard && doubt_found_again(e, mutes, b)) {
+        return true;
+    }
     uint64_t before = suspected_creation(e, b);
     if (before != 0 && !b->hard && (code == ROLL_VERDICT_INIT_MISSING || !b->decided)) {
         return true; /* the circle says no more than that suspicion */
-    }
-    if (!b->hard && doubt_found_again(e, mutes, b)) {
-        return true;
     }
     struct roll_verdict *v = say(e, code, b->hard ? ROLL_PROVEN : ROLL_SUSPECTED);
     if (!v) {

@@ -34,11 +34,14 @@ struct doubt {
     uint64_t since;              /* patience clock at which something had last come from the rank that is waited for */
     uint64_t said;               /* and that at which it was suspected */
     uint64_t left;               /* that at which all who are waited for had come or left, plus 1; 0: they have not */
+    uint64_t asked;              /* that at which it was last asked whether they have */
     struct place_in *circle;     /* the steps of a circle; owned; NULL: it is none */
     uint32_t steps;
     uint64_t made;       /* what circle_made said when the circle was last looked at */
     bool again;          /* the circle is looked at again */
     uint64_t again_calm; /* clock of suspicion: since when, or since they went on last */
+    uint64_t rest;       /* patience clock: until then a circle that was found again is not looked at once more */
+    uint64_t pause;      /* and how long that was */
     struct doubt *next;
 };
 
@@ -49,7 +52,8 @@ struct place_in {
     uint64_t ticket;
 };
 
-/* This is another number when a rank of the circle has made a record since that is no poll. */
+/* This is another number when a rank of the circle has made a record since that is no poll, also of a wait: a rank that
+ * was quiet may wait now. */
 static uint64_t circle_made(const struct doubt *d)
 {
     uint64_t made = 0;
@@ -190,12 +194,15 @@ static bool have_left(const struct roll_engine *e, const struct doubt *d, const 
     return some;
 }
 
-/* The same, and what is told of those who have left has had the time to take the place of the suspicion. */
+/* The same, and what is told of those who have left has had the time to take the place of the suspicion. All members
+ * are gone through, so it is asked now and then. */
 static bool are_over(const struct roll_engine *e, struct doubt *d, const struct entry *entry)
 {
-    bool left = have_left(e, d, entry);
-    d->left = !left ? 0 : d->left != 0 ? d->left : e->clock + 1;
-    return left && e->clock + 1 - d->left >= 2 * e->config.suspect_ns;
+    if (e->clock - d->asked >= e->config.stall_ns) {
+        d->asked = e->clock;
+        d->left = !have_left(e, d, entry) ? 0 : d->left != 0 ? d->left : e->clock + 1;
+    }
+    return d->left != 0 && e->clock + 1 - d->left >= 2 * e->config.suspect_ns;
 }
 
 /* The only one who was said to be elsewhere has made calls since, beside the one that is waited for, and its host
@@ -280,17 +287,27 @@ static bool stands_still(const struct roll_engine *e, const struct doubt *d)
     return still;
 }
 
+/* The second look ends, and the suspicion stays as it was said. */
+static void look_no_more(struct roll_engine *e, struct doubt *d)
+{
+    d->again = false;
+    comms_decided(e, d->number);
+}
+
 /* Where ranks of the circle have gone on and stand still again it is looked at again from now on. While they go on it
  * is not: a rank that gives up meanwhile does so because of the circle, which nobody would find then. */
 static void look_at_circle(struct roll_engine *e, struct doubt *d)
 {
     uint64_t made = circle_made(d);
-    bool news = made != d->made;
+    bool news = made != d->made, up = d->circle && is_given_up(d);
+    if (d->again && up) {
+        look_no_more(e, d);
+    }
     if (d->again && (news || e->unheard > 0)) {
         d->made = made;
         d->again_calm = e->calm;
     }
-    if (!d->again && news && !e->finishing && !is_given_up(d) && stands_still(e, d)) {
+    if (!d->again && news && !up && !e->finishing && e->clock >= d->rest && stands_still(e, d)) {
         d->made = made;
         d->again = true;
         d->again_calm = e->calm;
@@ -298,19 +315,29 @@ static void look_at_circle(struct roll_engine *e, struct doubt *d)
     }
 }
 
+/* The ranks of the block wait in the very calls of the circle. */
+static bool is_same_circle(const struct doubt *d, const struct block *b)
+{
+    bool same = d->steps == b->steps;
+    for (uint32_t i = 0; i < d->steps && same; i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < b->steps && !found; k++) {
+            found = d->circle[i].rank == b->step[k].rank && d->circle[i].ticket == b->step[k].ticket;
+        }
+        same = found;
+    }
+    return same;
+}
+
 bool doubt_found_again(struct roll_engine *e, uint64_t mutes, const struct block *b)
 {
     for (struct doubt *d = e->doubt; d; d = d->next) {
-        bool same = false;
-        for (uint32_t i = 0; d->again && say_stands(e, d->number) && i < d->steps && !same; i++) {
-            for (uint32_t k = 0; k < b->steps && !same; k++) {
-                same = d->circle[i].rank == b->step[k].rank && d->circle[i].ticket == b->step[k].ticket;
-            }
-        }
-        if (same) {
-            d->again = false;
-            comms_decided(e, d->number);
+        if (d->again && say_stands(e, d->number) && is_same_circle(d, b)) {
+            look_no_more(e, d);
             comms_doubtful(e, mutes, d->number);
+            d->pause = d->pause == 0 ? e->config.stall_ns : 2 * d->pause;
+            d->rest =
+                e->clock + d->pause; /* a thread that copies beside the one that waits has it looked at less often */
             return true;
         }
     }

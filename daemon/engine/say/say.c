@@ -406,11 +406,21 @@ static char *words_aside(struct roll_engine *e, struct roll_verdict *v, char *te
     return longer ? longer : text;
 }
 
+/* This says why ranks wait in calls: what is seen of a circle when it is looked at again. What comes of a circle, the
+ * end of a process, does not; nor does a mistake for which nobody waits yet. */
+static bool explains_waits(const struct roll_verdict *v)
+{
+    enum roll_family family = roll_verdict_family(v->code);
+    bool calls = family == ROLL_FAMILY_SEQUENCE || family == ROLL_FAMILY_ALIGNMENT || family == ROLL_FAMILY_P2P ||
+                 v->code == ROLL_VERDICT_CIRCULAR_WAIT || v->code == ROLL_VERDICT_CROSSED_WAIT;
+    return calls && v->certainty != ROLL_PREDICTED;
+}
+
 /* What was suspected of this communicator is looked at again, and this is what comes of it. */
 static void take_place(struct roll_engine *e, struct roll_verdict *v)
 {
     const struct comm *c = comm_find(e, v->comm_key);
-    uint64_t number = c && v->supersedes == 0 && v->confirms == 0 ? c->doubted : 0;
+    uint64_t number = c && explains_waits(v) && v->supersedes == 0 && v->confirms == 0 ? c->doubted : 0;
     const struct told *told = say_told(e, number);
     if (told && told->code == v->code && v->certainty == ROLL_PROVEN) {
         say_confirms(e, v, number);

@@ -216,20 +216,55 @@ static void who_gives_up_while_another_goes_on_is_a_consequence(void **state)
 }
 
 /* Meanwhile a rank has been stopped, for which another waits: what is merely quiet may be so for that reason, and the
- * circle is not found again. */
+ * circle is not found again when its ranks have gone on. */
+static void suspect_beside_another_trouble(uint32_t order)
+{
+    static const uint32_t first[] = {0, 1};
+    suspect(order);
+    uint32_t pair = sim_comm(t.sim, "pair", first, 2);
+    sim_call(t.sim, 0, pair, AR, 8)->stream = 3;
+    sim_proc(t.sim, 1, ROLL_PROC_STOPPED, 0);
+    story_pass(&t, LONG);
+    expect(ROLL_VERDICT_CROSSED_WAIT, "proven rank-stopped 1");
+    expect_findings(2);
+    sim_call(t.sim, 2, world, AG, 8);
+}
+
+/* An engine that goes while a circle is looked at again leaves nothing behind (the sanitizer sees it). */
+static void it_may_be_forgotten_at_any_moment(void **state)
+{
+    (void)state;
+    for (uint64_t s = 1; s < 15; s++) {
+        suspect_beside_another_trouble(0);
+        story_pass(&t, s * S_);
+        expect(ROLL_VERDICT_CROSSED_WAIT, "");
+        expect_findings(2);
+        story_close(&t);
+    }
+}
+
+/* While the circle is looked at again a watchdog ends a rank of it: because of the circle, which stays as it was said.
+ */
+static void who_gives_up_while_it_is_looked_at_is_a_consequence(void **state)
+{
+    (void)state;
+    for (uint32_t order = 0; order < 3; order++) {
+        suspect_beside_another_trouble(order);
+        story_pass(&t, 10 * S_);
+        sim_proc(t.sim, 3, ROLL_PROC_FINISHED, SIM_EXIT(1));
+        story_pass(&t, 2 * LONG);
+        char said[STORY_SAID];
+        story_said(&t, ROLL_VERDICT_CROSSED_WAIT, said);
+        assert_null(strstr(said, "withdrawn"));
+        story_close(&t);
+    }
+}
+
 static void it_is_withdrawn_when_another_trouble_may_explain_it(void **state)
 {
     (void)state;
-    static const uint32_t first[] = {0, 1};
     for (uint32_t order = 0; order < 3; order++) {
-        suspect(order);
-        uint32_t pair = sim_comm(t.sim, "pair", first, 2);
-        sim_call(t.sim, 0, pair, AR, 8)->stream = 3;
-        sim_proc(t.sim, 1, ROLL_PROC_STOPPED, 0);
-        story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "proven rank-stopped 1");
-        expect_findings(2);
-        sim_call(t.sim, 2, world, AG, 8);
+        suspect_beside_another_trouble(order);
         story_pass(&t, LONG);
         expect(ROLL_VERDICT_CROSSED_WAIT, "withdrawn crossed-wait");
         expect_findings(1);
@@ -282,6 +317,8 @@ int main(void)
         cmocka_unit_test(who_gives_up_is_a_consequence),
         cmocka_unit_test(who_gives_up_while_another_goes_on_is_a_consequence),
         cmocka_unit_test(it_is_withdrawn_when_another_trouble_may_explain_it),
+        cmocka_unit_test(it_may_be_forgotten_at_any_moment),
+        cmocka_unit_test(who_gives_up_while_it_is_looked_at_is_a_consequence),
         cmocka_unit_test(a_creation_is_not_suspected_beside_a_circle_of_those_it_lacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

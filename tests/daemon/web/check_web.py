@@ -510,7 +510,8 @@ def large(b):
                 .observe({type: "longtask", buffered: true});
             setTimeout(() => done(list), 100);""", "args": []})
         print(f"tasks of the main thread beyond 50 ms, of {b.run('return Math.round(performance.now())')} ms: {tasks}")
-        no_complaint(b)
+        # On a busy machine a page asks for the rest of an answer that the root keeps no more, and then asks anew.
+        no_complaint(b, r"/ask/calls\?\S*&id=\d+&from=\d+ .*\b400\b")
 
 
 def gone(b):

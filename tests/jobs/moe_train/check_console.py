@@ -173,7 +173,7 @@ def answer(text):
     breaks, and how long ago things were: it is asked for twice."""
     text = re.split(r"\n\n(?=PROVEN|SUSPECTED|PREDICTED|NOTE|Not everything is seen)", text)[0]
     text = " ".join(re.sub(r"^job .*\n", "", text).split())  # a line may break within what is left out below
-    text = re.sub(r" Seen late \([^)]*\)\.", "", text)
+    text = re.sub(r" (Seen late|Not (heard|read) since [\d.]+ s) \([^)]*\)\.", "", text)
     return re.sub(r"\d+(\.\d+)? m?s ago", "ago", text)
 
 
@@ -191,7 +191,8 @@ def hung(tmp):
     words = " ".join(why.split())  # its lines break where the durations in them let them
     check("waits" in words and re.search(rf"\brank {culprit}\b", words) and "ep" in words,
           "why does not say what is waited for, and whom", why)
-    for _ in range(10):  # the last records of the other ranks may still be on their way between two questions
+    end = time.monotonic() + LIMIT_S / 2
+    while time.monotonic() < end:  # the last records of others may still be on their way between two questions
         text = job.json("rollcall.why/1", "why", str(waiting[0]))["text"]
         if answer(text) == answer(why):
             break
