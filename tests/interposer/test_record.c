@@ -19,7 +19,7 @@ struct expected {
 #define NO_TYPE ROLL_DTYPE_NONE
 #define NO_RED  ROLL_RED_NONE
 
-/* The list of every_operation in job_calls.c, rank 1 of 4. */
+/* The list of job_mode_every_operation in job_calls.c, rank 1 of 4. */
 static const struct expected operations[] = {
     {ROLL_OP_COMM_INIT, 4, NO_TYPE, NO_RED, 1, 0, 0, 0, 0},
     {ROLL_OP_ALLREDUCE, 10, 7, 0, -1, 0, 1, 0, 0},
