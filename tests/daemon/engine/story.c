@@ -170,3 +170,16 @@ const char *story_said(struct story *t, enum roll_verdict_code code, char out[ST
     }
     return out;
 }
+
+void story_expect(struct story *t, enum roll_verdict_code code, const char *want)
+{
+    char said[STORY_SAID];
+    assert_string_equal(story_said(t, code, said), want);
+}
+
+void story_expect_findings(const struct story *t, uint64_t findings)
+{
+    struct roll_engine_summary sum;
+    roll_engine_summary(t->e, &sum);
+    assert_int_equal(sum.findings, findings);
+}

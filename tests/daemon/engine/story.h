@@ -61,5 +61,9 @@ void story_return(struct story *t, uint32_t rank);
  * told before is "withdrawn code".
  */
 const char *story_said(struct story *t, enum roll_verdict_code code, char out[STORY_SAID]);
+/* Asserts that this is what story_said says. */
+void story_expect(struct story *t, enum roll_verdict_code code, const char *want);
+/* Asserts that so many findings stand. */
+void story_expect_findings(const struct story *t, uint64_t findings);
 
 #endif

@@ -27,19 +27,6 @@ static void open_story(uint32_t order)
     story_pass(&t, LONG);
 }
 
-static void expect(enum roll_verdict_code code, const char *want)
-{
-    char said[STORY_SAID];
-    assert_string_equal(story_said(&t, code, said), want);
-}
-
-static void expect_findings(uint64_t findings)
-{
-    struct roll_engine_summary sum;
-    roll_engine_summary(t.e, &sum);
-    assert_int_equal(sum.findings, findings);
-}
-
 /* All have made the call, in a group that nobody has ended: nothing of it is enqueued, and nobody waits. */
 static void a_group_that_is_not_ended_is_no_circle(void **state)
 {
@@ -52,17 +39,17 @@ static void a_group_that_is_not_ended_is_no_circle(void **state)
             sim_send(t.sim, r, world, r, 8);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         for (uint32_t r = 0; r < RANKS; r++) {
             sim_recv(t.sim, r, world, r, 8);
             sim_group_end(t.sim, r);
             if (r + 1 == RANKS) {
                 story_pass(&t, SOON / 4); /* the last one comes a moment later than the others */
-                expect(BUSY, "");
+                story_expect(&t, BUSY, "");
             }
         }
         story_pass(&t, LONG);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         story_close(&t);
     }
 }
@@ -82,7 +69,7 @@ static void who_does_not_end_a_group_is_busy(void **state)
             sim_group_end(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         story_close(&t);
     }
 }
@@ -95,20 +82,20 @@ static void who_has_come_is_named_no_more(void **state)
         open_story(order);
         sim_call(t.sim, 0, world, AR, 8);
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 1-3");
+        story_expect(&t, BUSY, "suspected rank-busy 1-3");
         sim_call(t.sim, 1, world, AR, 8);
         story_pass(&t, LONG);
-        expect(BUSY, ""); /* more than half are still away */
+        story_expect(&t, BUSY, ""); /* more than half are still away */
         sim_call(t.sim, 2, world, AR, 8);
         story_pass(&t, SOON);
-        expect(BUSY, ""); /* the third may be about to come */
+        story_expect(&t, BUSY, ""); /* the third may be about to come */
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         story_pass(&t, LONG);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         sim_call(t.sim, 3, world, AR, 8);
         story_pass(&t, LONG);
-        expect(BUSY, "withdrawn rank-busy");
+        story_expect(&t, BUSY, "withdrawn rank-busy");
         story_close(&t);
     }
 }
@@ -127,11 +114,11 @@ static void who_has_come_behind_another_trouble_is_named_no_more(void **state)
             }
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 1");
+        story_expect(&t, BUSY, "suspected rank-busy 1");
         sim_call(t.sim, 1, both, AR, 8);
         sim_call(t.sim, 1, world, AR, 8);
         story_pass(&t, SOON);
-        expect(BUSY, "suspected circular-wait -; withdrawn rank-busy");
+        story_expect(&t, BUSY, "suspected circular-wait -; withdrawn rank-busy");
         story_close(&t);
     }
 }
@@ -148,17 +135,17 @@ static void what_comes_behind_a_withdrawn_circle_is_told(void **state)
             sim_call(t.sim, r, r < 2 ? world : other, AR, 8);
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
         for (uint32_t r = 0; r < RANKS; r++) {
             sim_call(t.sim, r, r < 2 ? other : world, AR, 8)->stream = 3;
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, "withdrawn circular-wait");
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, "withdrawn circular-wait");
         for (uint32_t r = 0; r < RANKS; r++) {
             sim_call(t.sim, r, world, AR, r == 3 ? 9 : 8);
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_NONE, "suspected count-mismatch 3");
+        story_expect(&t, ROLL_VERDICT_NONE, "suspected count-mismatch 3");
         story_close(&t);
     }
 }
@@ -197,7 +184,7 @@ static void a_withdrawn_suspicion_ends_no_silence_of_another_cause(void **state)
         story_pass(&t, SOON);
         exchange(ep[0]);
         story_pass(&t, SOON);
-        expect(ROLL_VERDICT_NONE, "proven moe-recompute-differs 1");
+        story_expect(&t, ROLL_VERDICT_NONE, "proven moe-recompute-differs 1");
         for (uint32_t r = 0; r < 2; r++) { /* they get past it */
             sim_call(t.sim, r, ep[0], ROLL_OP_ALLGATHER, 2);
             sim_sync(t.sim, r);
@@ -208,7 +195,7 @@ static void a_withdrawn_suspicion_ends_no_silence_of_another_cause(void **state)
             story_pass(&t, LONG);
             char want[64];
             snprintf(want, sizeof(want), i == 0 ? "suspected rank-busy %u" : "withdrawn rank-busy", n - 1);
-            expect(BUSY, want);
+            story_expect(&t, BUSY, want);
         }
         for (uint32_t r = 0; r < 2; r++) { /* each is stuck in that exchange, gives up, and ends */
             sim_record(t.sim, r, ROLL_OP_COMM_DESTROY, world);
@@ -219,7 +206,7 @@ static void a_withdrawn_suspicion_ends_no_silence_of_another_cause(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         story_close(&t);
     }
 }
@@ -241,7 +228,7 @@ static void who_comes_and_is_refused_is_not_busy(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         if (grouped) {
             sim_group(t.sim, late);
             sim_call(t.sim, late, world, AR, 8);
@@ -254,10 +241,10 @@ static void who_comes_and_is_refused_is_not_busy(void **state)
         }
         story_feed(&t);
         roll_engine_tick(t.e, t.now += S_ / 20);
-        expect(BUSY, "withdrawn rank-busy");
+        story_expect(&t, BUSY, "withdrawn rank-busy");
         sim_proc(t.sim, late, ROLL_PROC_FINISHED, SIM_EXIT(1));
         story_pass(&t, LONG);
-        expect(BUSY, "proven call-refused 3");
+        story_expect(&t, BUSY, "proven call-refused 3");
         story_close(&t);
     }
 }
@@ -273,16 +260,16 @@ static void what_the_others_decide_is_proven_when_they_have(void **state)
         sim_call(t.sim, 1, world, AR, 8);
         sim_stuck(t.sim, 1);
         story_pass(&t, LONG);
-        expect(BUSY, "suspected call-skipped 0; suspected rank-busy 2-3");
+        story_expect(&t, BUSY, "suspected call-skipped 0; suspected rank-busy 2-3");
         sim_call(t.sim, 2, world, AR, 8);
         sim_stuck(t.sim, 2);
         story_pass(&t, LONG);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         sim_call(t.sim, 3, world, AR, 8);
         sim_stuck(t.sim, 3);
         story_pass(&t, LONG);
-        expect(BUSY, "proven call-skipped 0; withdrawn rank-busy");
-        expect_findings(1); /* and what was suspected stands no more */
+        story_expect(&t, BUSY, "proven call-skipped 0; withdrawn rank-busy");
+        story_expect_findings(&t, 1); /* and what was suspected stands no more */
         story_close(&t);
     }
 }
@@ -301,14 +288,14 @@ static void who_goes_on_and_waits_itself_is_not_busy(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         sim_call(t.sim, 3, world, AR, 8); /* it may come to the message yet */
         story_pass(&t, SOON);
-        expect(BUSY, "");
+        story_expect(&t, BUSY, "");
         sim_stuck(t.sim, 3);
         story_pass(&t, LONG);
-        expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
-        expect_findings(1);
+        story_expect(&t, BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -324,11 +311,11 @@ static void who_leaves_is_told_in_place_of_the_suspicion(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         sim_record(t.sim, 3, ROLL_OP_COMM_ABORT, world);
         story_pass(&t, LONG);
-        expect(BUSY, "proven call-skipped 3");
-        expect_findings(1);
+        story_expect(&t, BUSY, "proven call-skipped 3");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -351,11 +338,11 @@ static void who_stays_away_is_told_once(void **state)
         }
         sim_stuck(t.sim, 0);
         story_pass(&t, LONG);
-        expect(BUSY, message ? "suspected rank-busy 3" : "suspected rank-busy 2-3");
+        story_expect(&t, BUSY, message ? "suspected rank-busy 3" : "suspected rank-busy 2-3");
         for (uint32_t n = 0; n < 3; n++) {
             sim_all(t.sim, other, AR, 8);
             story_pass(&t, LONG);
-            expect(BUSY, "");
+            story_expect(&t, BUSY, "");
         }
         if (message) {
             sim_send(t.sim, 3, world, 0, 8);
@@ -364,7 +351,7 @@ static void who_stays_away_is_told_once(void **state)
             sim_call(t.sim, 3, world, AR, 8);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "withdrawn rank-busy");
+        story_expect(&t, BUSY, "withdrawn rank-busy");
         story_close(&t);
     }
 }
@@ -379,11 +366,11 @@ static void who_has_left_is_busy_no_more(void **state)
         sim_recv(t.sim, 0, world, 3, 8);
         sim_stuck(t.sim, 0);
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 3");
+        story_expect(&t, BUSY, "suspected rank-busy 3");
         sim_record(t.sim, 3, ROLL_OP_COMM_DESTROY, world);
         story_pass(&t, LONG);
-        expect(BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
-        expect_findings(1);
+        story_expect(&t, BUSY, "proven p2p-unmatched -; withdrawn rank-busy");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -400,14 +387,14 @@ static void who_is_away_beside_one_that_has_left_stays_suspected(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(BUSY, "suspected rank-busy 2-3");
+        story_expect(&t, BUSY, "suspected rank-busy 2-3");
         sim_record(t.sim, 2, ROLL_OP_COMM_DESTROY, world);
         story_pass(&t, LONG);
         assert_null(strstr(story_said(&t, BUSY, said), "withdrawn"));
         sim_record(t.sim, 3, ROLL_OP_COMM_DESTROY, world);
         story_pass(&t, LONG);
         assert_non_null(strstr(story_said(&t, BUSY, said), "proven"));
-        expect_findings(1);
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }

@@ -27,19 +27,6 @@ static void open_story(uint32_t order)
     story_pass(&t, LONG);
 }
 
-static void expect(enum roll_verdict_code code, const char *want)
-{
-    char said[STORY_SAID];
-    assert_string_equal(story_said(&t, code, said), want);
-}
-
-static void expect_findings(uint64_t findings)
-{
-    struct roll_engine_summary sum;
-    roll_engine_summary(t.e, &sum);
-    assert_int_equal(sum.findings, findings);
-}
-
 /* Rank 3 waits for a message of rank 2, which is in a collective, and was not seen to wait: no more than that is known
  * when the circle is suspected. */
 static void suspect(uint32_t order)
@@ -54,7 +41,7 @@ static void suspect(uint32_t order)
         }
     }
     story_pass(&t, LONG);
-    expect(ROLL_VERDICT_CROSSED_WAIT, "suspected crossed-wait -");
+    story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "suspected crossed-wait -");
 }
 
 /* It is told as it is where nobody was suspected before. */
@@ -65,10 +52,10 @@ static void a_missing_message_takes_its_place_when_the_quiet_rank_waits(void **s
         suspect(order);
         sim_stuck(t.sim, 2);
         story_pass(&t, SOON);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "proven p2p-unmatched -");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "proven p2p-unmatched -");
+        story_expect_findings(&t, 1);
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "");
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "");
         story_close(&t);
     }
 }
@@ -88,7 +75,7 @@ static void it_is_confirmed_when_the_quiet_rank_waits(void **state)
             }
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
         sim_stuck(t.sim, quiet * 2);
         sim_stuck(t.sim, quiet * 2 + 1);
         story_feed(&t);
@@ -100,9 +87,9 @@ static void it_is_confirmed_when_the_quiet_rank_waits(void **state)
         assert_int_equal(v->code, ROLL_VERDICT_CIRCULAR_WAIT);
         assert_int_equal(v->certainty, ROLL_PROVEN);
         assert_int_equal(v->confirms, 1);
-        expect_findings(1);
+        story_expect_findings(&t, 1);
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, "");
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, "");
         story_close(&t);
     }
 }
@@ -119,12 +106,12 @@ static void calls_that_differ_take_its_place(void **state)
             sim_stuck(t.sim, r);
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "suspected crossed-wait -");
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "suspected crossed-wait -");
         sim_call(t.sim, 3, world, AR, 16);
         sim_stuck(t.sim, 3);
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "suspected op-mismatch 3");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "suspected op-mismatch 3");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -138,13 +125,13 @@ static void it_stays_as_long_as_the_rank_is_merely_quiet(void **state)
         for (uint32_t i = 0; i < 3; i++) {
             sim_call(t.sim, 2, world, AG, 8);
             story_pass(&t, LONG);
-            expect(ROLL_VERDICT_CROSSED_WAIT, "");
-            expect_findings(1);
+            story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "");
+            story_expect_findings(&t, 1);
         }
         sim_stuck(t.sim, 2);
         story_pass(&t, SOON);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "proven p2p-unmatched -");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "proven p2p-unmatched -");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -166,13 +153,13 @@ static void it_is_withdrawn_when_it_has_come_undone(void **state)
             sim_call(t.sim, r, pair[r], AR, 8);
         }
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, "suspected circular-wait -");
         sim_call(t.sim, comes, pair[before], AR, 8)->stream = 3;
         story_pass(&t, LONG);
         char want[64];
         snprintf(want, sizeof(want), "suspected rank-busy %u; withdrawn circular-wait", before);
-        expect(ROLL_VERDICT_CIRCULAR_WAIT, want);
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CIRCULAR_WAIT, want);
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -193,8 +180,8 @@ static void who_gives_up_is_a_consequence(void **state)
             sim_proc(t.sim, r, ROLL_PROC_FINISHED, SIM_EXIT(1));
             story_pass(&t, LONG);
         }
-        expect(ROLL_VERDICT_CROSSED_WAIT, "");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -209,8 +196,8 @@ static void who_gives_up_while_another_goes_on_is_a_consequence(void **state)
         story_pass(&t, SOON);
         sim_proc(t.sim, 3, ROLL_PROC_FINISHED, SIM_EXIT(1));
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -225,8 +212,8 @@ static void suspect_beside_another_trouble(uint32_t order)
     sim_call(t.sim, 0, pair, AR, 8)->stream = 3;
     sim_proc(t.sim, 1, ROLL_PROC_STOPPED, 0);
     story_pass(&t, LONG);
-    expect(ROLL_VERDICT_CROSSED_WAIT, "proven rank-stopped 1");
-    expect_findings(2);
+    story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "proven rank-stopped 1");
+    story_expect_findings(&t, 2);
     sim_call(t.sim, 2, world, AG, 8);
 }
 
@@ -237,8 +224,8 @@ static void it_may_be_forgotten_at_any_moment(void **state)
     for (uint64_t s = 1; s < 15; s++) {
         suspect_beside_another_trouble(0);
         story_pass(&t, s * S_);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "");
-        expect_findings(2);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "");
+        story_expect_findings(&t, 2);
         story_close(&t);
     }
 }
@@ -266,8 +253,8 @@ static void it_is_withdrawn_when_another_trouble_may_explain_it(void **state)
     for (uint32_t order = 0; order < 3; order++) {
         suspect_beside_another_trouble(order);
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_CROSSED_WAIT, "withdrawn crossed-wait");
-        expect_findings(1);
+        story_expect(&t, ROLL_VERDICT_CROSSED_WAIT, "withdrawn crossed-wait");
+        story_expect_findings(&t, 1);
         story_close(&t);
     }
 }
@@ -299,9 +286,9 @@ static void a_creation_is_not_suspected_beside_a_circle_of_those_it_lacks(void *
         story_pass(&t, SOON);
         assert_non_null(strstr(story_said(&t, ROLL_VERDICT_P2P_DEADLOCK, said), "proven p2p-deadlock -"));
         assert_non_null(strstr(said, "withdrawn init-missing"));
-        expect_findings(1);
+        story_expect_findings(&t, 1);
         story_pass(&t, LONG);
-        expect(ROLL_VERDICT_P2P_DEADLOCK, "");
+        story_expect(&t, ROLL_VERDICT_P2P_DEADLOCK, "");
         story_close(&t);
     }
 }
